@@ -1,0 +1,48 @@
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.installed
+
+# Each test worker computes on one thread: workers that share cores slow one another down.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
+# More than four workers cost more in imports of torch than they win.
+PARALLEL := -n auto --maxprocesses 4
+
+.PHONY: help demo test test-all fast check lint types clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: $(READY)  ## train a recurrent network on the adding problem
+	@$(BIN)/python examples/adding.py
+
+test: $(READY)  ## all tests but those that take minutes
+	@$(PYTEST) $(PARALLEL) -m "not slow"
+
+test-all: $(READY)  ## every test
+	@$(PYTEST) $(PARALLEL)
+
+fast: $(READY)  ## only the tests that take no time
+	@$(PYTEST) $(PARALLEL) -m "not slow and not medium"
+
+check: lint types fast  ## what to run before a commit: lint, types, fast tests
+
+lint: $(READY)  ## style and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(READY)  ## type checking
+	@$(BIN)/pyright
+
+clean:  ## remove the environment, caches and builds; runs/ and data/ stay
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests examples -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "metarnn needs Python 3.11 or newer, but $(PYTHON) is" \
+			"$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11" >&2; exit 1; }
+	@echo "Installing metarnn and its tools into .venv (about a minute, once) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

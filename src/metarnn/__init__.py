@@ -1,0 +1,40 @@
+"""Recurrent sequence models whose unit is learned; known units are points in the same space."""
+
+from metarnn import cells
+from metarnn.cells import Cell, LinearCell, Map, Theta, cell
+from metarnn.engines import explain
+from metarnn.layers import (
+    GRU,
+    LSTM,
+    ONLSTM,
+    QRNN,
+    RNN,
+    SRU,
+    Jordan,
+    MinGRU,
+    MinLSTM,
+    Recurrent,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "ONLSTM",
+    "QRNN",
+    "RNN",
+    "SRU",
+    "Cell",
+    "Jordan",
+    "LinearCell",
+    "Map",
+    "MinGRU",
+    "MinLSTM",
+    "Recurrent",
+    "Theta",
+    "__version__",
+    "cell",
+    "cells",
+    "explain",
+]

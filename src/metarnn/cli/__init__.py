@@ -1,0 +1,1 @@
+"""What a person types: one command a file, gathered in `main`."""

@@ -1,0 +1,397 @@
+"""The layer: a cell made into an nn.Module with stacks, directions, dropout and lengths."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from metarnn.cells import Cell, Feedback, State, Theta, check, shapes
+from metarnn.engines import ENGINES, Choice, choose, native
+from metarnn.layers import edges
+from metarnn.layers.dropout import Dropout, Masks, keep, sample
+from metarnn.layers.edges import Inputs
+from metarnn.layers.initialize import initialize
+from metarnn.layers.unroll import state_sizes, unroll
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _uncompiled(function: F) -> F:
+    """Kept from torch.compile, which would unroll the loop over time, for minutes.
+
+    The model around the layer is compiled all the same.
+    """
+    return cast(F, torch.compiler.disable(function))
+
+
+@dataclass(frozen=True)
+class Floor:
+    """One layer of a stack in one call: its cell, and its weights and masks for each direction."""
+
+    cell: Cell
+    weights: Sequence[Mapping[str, Tensor]]
+    masks: Sequence[Masks]
+
+
+class Extras(TypedDict, total=False):
+    """Keyword arguments that torch.nn's layers do not have; see `Recurrent`."""
+
+    merge: str
+    residual: bool
+    feedback: bool
+    variational_dropout: float
+    input_dropout: float
+    recurrent_dropout: float
+    zoneout: float | tuple[float, ...]
+    weight_drop: float | Mapping[str, float]
+    init: str
+    engine: str
+    checkpoint_every: int
+
+
+class Options(Extras, total=False):
+    """Keyword arguments that every layer takes; see `Recurrent`."""
+
+    batch_first: bool
+    bidirectional: bool
+    dropout: float
+    device: Any
+    dtype: torch.dtype | None
+
+
+class Recurrent(nn.Module):
+    """A stack of recurrent layers made of any cell.
+
+    >>> layer = Recurrent(cells.LSTM(8, 16, peephole=True), num_layers=2, zoneout=0.1)
+    >>> output, (h, c) = layer(torch.randn(20, 4, 8))
+    >>> output.shape, h.shape
+    (torch.Size([20, 4, 16]), torch.Size([2, 4, 16]))
+
+    cell                 the unit of the first layer; the layers above have it for wider inputs
+    num_layers           how many layers, each reading the outputs of the one below
+    bidirectional        a second set of weights reads each sequence from its end
+    merge                how two directions become one output: "concat" or "sum"
+    residual             add each layer's input to its output, from the second layer on
+    batch_first          x and output are [B, T, ...] instead of [T, B, ...]; states never are
+    feedback             each cell also reads its own last output (or the true one, `teacher`)
+    dropout              between layers, anew at each step, as in torch.nn
+    variational_dropout  between layers, one mask for all steps
+    input_dropout        on x, one mask for all steps
+    recurrent_dropout    on the state that enters the recurrent maps, one mask for all steps
+    zoneout              units that keep their old value for a step; one number, or one a state part
+    weight_drop          on whole weights; one number for all recurrent maps, or {map: number}
+    init                 "orthogonal" or "torch", see `layers.initialize`
+    engine               "auto" or one of "native", "scan", "eager"; `metarnn.explain` tells why
+    checkpoint_every     with k > 0 the backward pass recomputes stretches of k steps: memory for
+                         T/k + k steps instead of T
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        num_layers: int = 1,
+        *,
+        bidirectional: bool = False,
+        merge: str = "concat",
+        residual: bool = False,
+        batch_first: bool = False,
+        feedback: bool = False,
+        dropout: float = 0.0,
+        variational_dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        zoneout: float | tuple[float, ...] = 0.0,
+        weight_drop: float | Mapping[str, float] = 0.0,
+        init: str = "orthogonal",
+        engine: str = "auto",
+        checkpoint_every: int = 0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(cell, Cell):
+            advice = "By name: metarnn.cell('lstm', input_size, hidden_size)."
+            check.refuse("cell", cell, "a Cell, such as metarnn.cells.LSTM(8, 16)", advice)
+        self.num_layers = check.size("num_layers", num_layers)
+        self.merge = check.one_of("merge", merge, ["concat", "sum"])
+        self.init = check.one_of("init", init, ["orthogonal", "torch"])
+        self.engine = check.one_of("engine", engine, ["auto", *ENGINES])
+        self.checkpoint_every = check.size("checkpoint_every", checkpoint_every, least=0)
+        self.dropouts = Dropout.of(
+            cell,
+            dropout,
+            variational_dropout,
+            input_dropout,
+            recurrent_dropout,
+            zoneout,
+            weight_drop,
+        )
+        if num_layers == 1 and (dropout or variational_dropout):
+            warnings.warn("dropout between layers has no effect with num_layers=1", stacklevel=2)
+        self.bidirectional, self.residual = bidirectional, residual
+        self.batch_first, self.feedback = batch_first, feedback
+        self.cell = Feedback.around(cell) if feedback else cell
+        self.output_size = cell.output_size * (2 if bidirectional and merge == "concat" else 1)
+        # One cell a layer: the same unit for inputs of another width.
+        self.floors = (self.cell, *[self.cell.resized(self.output_size)] * (num_layers - 1))
+        _try_out(self.cell)
+        for k, direction in self._rows():
+            for name, shape in shapes(self.floors[k]).items():
+                weight = torch.empty(shape, device=device, dtype=dtype)
+                self.register_parameter(self._name(name, k, direction), nn.Parameter(weight))
+        self.reset_parameters()
+        choose(engine, self.cell)  # an engine that can never run this cell is refused here
+
+    def reset_parameters(self) -> None:
+        for k, direction in self._rows():
+            initialize(self.floors[k], self.weights(k, direction), self.init)
+
+    @property
+    def input_size(self) -> int:
+        return self.cell.input_size
+
+    @property
+    def hidden_size(self) -> int:
+        return self.cell.hidden_size
+
+    @property
+    def dropout(self) -> float:
+        return self.dropouts.between
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """The width of each part of the state that a call takes and returns.
+
+        Layers may need different widths (past inputs, for a cell with a window): the widest counts.
+        """
+        return tuple(max(widths) for widths in zip(*map(state_sizes, self.floors), strict=True))
+
+    def weights(self, layer: int, direction: int = 0) -> dict[str, Tensor]:
+        """The weights of one direction of one layer, under the names its cell has for them."""
+        names = shapes(self.floors[layer])
+        return {name: getattr(self, self._name(name, layer, direction)) for name in names}
+
+    def extra_repr(self) -> str:
+        shown = ("num_layers", "bidirectional", "merge", "residual", "batch_first", "engine")
+        return ", ".join([str(self.cell), *(f"{name}={getattr(self, name)!r}" for name in shown)])
+
+    def forward(
+        self,
+        x: Tensor | PackedSequence | None = None,
+        state: Any = None,
+        *,
+        lengths: Any = None,
+        resets: Tensor | None = None,
+        steps: int | None = None,
+        teacher: Tensor | None = None,
+    ) -> tuple[Any, Any]:
+        """Outputs of all steps of the top layer, and each layer's state at its sequence's end.
+
+        x        [T, B, I] (or [B, T, I]), [T, I] for one sequence, a PackedSequence; None for
+                 dynamics without input, s_t = f(s_{t-1}), over `steps` steps
+        state    one tensor or a tuple as returned; a state of one layer is used for all
+        lengths  the length of each sequence; what follows is not looked at, outputs there are 0
+        resets   [T, B], true where a state starts anew from 0: as if the sequence were split
+        teacher  [T, B, O], the true outputs, which take the place of the layer's own where it
+                 feeds them back: step t sees teacher[t-1]
+        """
+        return self._forward(x, state, lengths, resets, steps, teacher)
+
+    @_uncompiled
+    def _forward(self, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
+        call, parts = self._enter(x, state, *arguments)
+        engine = self._choose(call).engine
+        floors = self._floors(call)
+        y = call.x
+        if self.training and self.dropouts.input:
+            y = y * keep(self.dropouts.input, 1, *y.shape[1:], like=y)
+        between = [self._between(y) for _ in range(self.num_layers - 1)]
+
+        finals: list[State] = []
+        whole = engine == "native" and not any(m is not None for m in between)
+        whole = whole and not self.residual and self.merge == "concat"
+        for k in range(1 if whole else self.num_layers):
+            span = floors if whole else floors[k : k + 1]
+            mask = between[k - 1] if k else None
+            y = y if mask is None else y * mask
+            rows = slice(k * self.directions, (k + len(span)) * self.directions)
+            run = self._native if engine == "native" else self._layers
+            out, final = run(span, call, y, tuple(part[rows] for part in parts), engine)
+            y = out + y if self.residual and k else out
+            finals.append(final)
+        final = tuple(torch.cat(part) for part in zip(*finals, strict=True))
+        if not call.batched:
+            final = tuple(part.squeeze(1) for part in final)
+        return call.leave(y), final[0] if len(final) == 1 else final
+
+    def choose(self, x: Any = None, state: Any = None, **arguments: Any) -> Choice:
+        """The engine that `forward` would take for these arguments, and why."""
+        names = ("lengths", "resets", "steps", "teacher")
+        for name in arguments:
+            check.one_of("argument", name, names)
+        call, _ = self._enter(x, state, *(arguments.get(name) for name in names))
+        return self._choose(call)
+
+    def _enter(
+        self, x: Any, state: Any, lengths: Any, resets: Any, steps: Any, teacher: Any
+    ) -> tuple[Inputs, State]:
+        """The call and the initial state, checked, time first."""
+        if teacher is not None:
+            if not (self.feedback or self.cell.state_is_output):
+                advice = "Use feedback=True, or a Jordan cell."
+                check.refuse("teacher", "given", "None: this layer feeds no output back", advice)
+            if self.num_layers > 1 or self.bidirectional:
+                why = "None: only for one layer in one direction are the true outputs known"
+                check.refuse("teacher", "given", why)
+        like = next(iter(self.weights(0).values()), torch.zeros(0))
+        sized = next((s for s in [state, *_parts(state)] if isinstance(s, Tensor)), None)
+        batch = 1 if sized is None or sized.dim() < 2 else sized.shape[-2]
+        call = edges.enter(
+            like,
+            self.cell.input_size,
+            self.cell.output_size,
+            self.batch_first,
+            x,
+            batch,
+            lengths,
+            resets,
+            steps,
+            teacher,
+        )
+        rows = self.num_layers * self.directions
+        batch = call.x.shape[1]
+        sizes = self.state_sizes
+        parts = edges.enter_state(state, sizes, rows, self.directions, batch, call.batched, like)
+        return call, parts
+
+    def _choose(self, call: Inputs) -> Choice:
+        asked = {
+            "lengths": call.lengths is not None,
+            "resets": call.resets is not None,
+            "teacher": call.teacher is not None,
+            "feedback": self.feedback,
+            "zoneout": bool(self.dropouts.zoneout),
+            "recurrent_dropout": self.training and self.dropouts.recurrent > 0,
+            "checkpoint_every": self.checkpoint_every > 0,
+        }
+        return choose(self.engine, self.cell, tuple(need for need, is_so in asked.items() if is_so))
+
+    def _floors(self, call: Inputs) -> list[Floor]:
+        """Each layer's weights and masks for one call, all sampled before any engine runs."""
+        floors = []
+        for k, cell in enumerate(self.floors):
+            weights, masks = [], []
+            for direction in range(self.directions):
+                named = self.weights(k, direction)
+                like = next(iter(named.values()), call.x)
+                mask = sample(self.dropouts, cell, *call.x.shape[:2], like, self.training)
+                masks.append(mask)
+                drop = mask.weights
+                weights.append({n: w * drop[n] if n in drop else w for n, w in named.items()})
+            floors.append(Floor(cell, weights, masks))
+        return floors
+
+    def _between(self, x: Tensor) -> Tensor | None:
+        """The factors on what one layer hands to the next, None for none."""
+        if not self.training:
+            return None
+        steps, batch, _ = x.shape
+        mask = None
+        for p, extent in ((self.dropouts.between, steps), (self.dropouts.variational, 1)):
+            if p:
+                new = keep(p, extent, batch, self.output_size, like=x)
+                mask = new if mask is None else mask * new
+        return mask
+
+    def _layers(
+        self, floors: Sequence[Floor], call: Inputs, x: Tensor, state: State, engine: str
+    ) -> tuple[Tensor, State]:
+        """Layers one after the other; state and final state [layers × directions, B, n]."""
+        finals = []
+        for k, floor in enumerate(floors):
+            outputs = []
+            for direction in range(self.directions):
+                row = k * self.directions + direction
+                output, final = unroll(
+                    floor.cell,
+                    floor.weights[direction],
+                    floor.masks[direction],
+                    call,
+                    x,
+                    tuple(part[row] for part in state),
+                    backward=direction == 1,
+                    engine=engine,
+                    checkpoint_every=self.checkpoint_every,
+                )
+                outputs.append(output)
+                finals.append(final)
+            x = torch.cat(outputs, -1) if self.merge == "concat" else sum(outputs[1:], outputs[0])
+        return x, tuple(torch.stack(part) for part in zip(*finals, strict=True))
+
+    def _native(
+        self, floors: Sequence[Floor], call: Inputs, x: Tensor, state: State, engine: str
+    ) -> tuple[Tensor, State]:
+        """Layers in one call of torch's own kernel; `_layers` gives the gradients it lacks."""
+
+        def composition(x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+            weights = iter(tensors[len(state) :])
+            again = [
+                Floor(f.cell, [dict(zip(w, weights, strict=False)) for w in f.weights], f.masks)
+                for f in floors
+            ]
+            output, final = self._layers(again, call, x, tensors[: len(state)], "eager")
+            return output, *final
+
+        output, final = native.run(
+            self.cell,
+            x,
+            state,
+            [w for floor in floors for named in floor.weights for w in named.values()],
+            layers=len(floors),
+            bidirectional=self.bidirectional,
+            lengths=call.lengths,
+            composition=composition,
+        )
+        if self.bidirectional and self.merge == "sum":
+            output = sum(output.chunk(2, -1)[1:], output.chunk(2, -1)[0])
+        return output, final
+
+    def _rows(self) -> Iterator[tuple[int, int]]:
+        """(layer, direction), in the order of parameters and states."""
+        return ((k, d) for k in range(self.num_layers) for d in range(self.directions))
+
+    @staticmethod
+    def _name(weight: str, layer: int, direction: int) -> str:
+        return f"{weight}_l{layer}" + ("_reverse" if direction else "")
+
+
+def _parts(state: Any) -> Sequence[Any]:
+    return state if isinstance(state, tuple | list) else ()
+
+
+def _try_out(cell: Cell) -> None:
+    """One step on shapes alone, so that a cell that does not do what it declares is told so now."""
+    name = type(cell).__name__
+    meta = {n: torch.empty(shape, device="meta") for n, shape in shapes(cell).items()}
+    theta = Theta(cell, meta)
+    drive = cell.drive(theta, torch.empty(1, cell.window * cell.input_size, device="meta"))
+    new = cell.step(theta, drive, tuple(torch.empty(1, n, device="meta") for n in cell.states))
+    if not isinstance(new, tuple):
+        raise TypeError(f"{name}.step returned a {type(new).__name__}: expected a tuple of states")
+    widths = tuple(part.shape[-1] for part in new)
+    if widths != cell.states:
+        check.refuse(f"{name}.step", f"states of widths {widths}", f"{cell.states}, as declared")
+    width = cell.output(theta, drive, new).shape[-1]
+    if width != cell.output_size:
+        check.refuse(f"{name}.output", f"width {width}", f"output_size={cell.output_size}")

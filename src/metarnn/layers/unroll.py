@@ -1,0 +1,121 @@
+"""One direction of one layer over all time steps: from inputs [T, B, I] to outputs [T, B, O]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from metarnn.cells import Cell, Feedback, State, Theta
+from metarnn.engines import Recurrence, eager, scan
+from metarnn.layers import window
+from metarnn.layers.dropout import Masks
+from metarnn.layers.edges import Inputs, at_end, flip
+
+Weights = Mapping[str, Tensor]
+
+
+def state_sizes(cell: Cell) -> tuple[int, ...]:
+    """The widths of what one layer carries: its cell's state and, for a window, past inputs."""
+    past = ((cell.window - 1) * cell.input_size,) if cell.window > 1 else ()
+    return (*cell.states, *past)
+
+
+def unroll(
+    cell: Cell,
+    weights: Weights,
+    masks: Masks,
+    call: Inputs,
+    x: Tensor,
+    state: State,
+    *,
+    backward: bool,
+    engine: str,
+    checkpoint_every: int,
+) -> tuple[Tensor, State]:
+    """Outputs of all steps and the state at each sequence's end, [B, n] each.
+
+    The state may come wider than the cell's (another layer's may be): the rest stays zero.
+    """
+    widths = [part.shape[-1] for part in state]
+    state = tuple(part[..., :n] for part, n in zip(state, state_sizes(cell), strict=True))
+    resets = call.resets
+    if backward:
+        x = flip(x, call.lengths)
+        resets = None if resets is None else flip(_before_next(resets, call), call.lengths)
+    theta = Theta(cell, weights, masks.columns)
+    rest = (masks, call, x, resets, state, engine, checkpoint_every)
+    if call.teacher is not None and isinstance(cell, Feedback):
+        output, final = _teach(cell, theta, *rest)
+    else:
+        output, final = _run(cell, theta, *rest)
+    if call.alive is not None:
+        output = output.masked_fill(~call.alive, 0)
+    final = tuple(pad(part, (0, n - part.shape[-1])) for part, n in zip(final, widths, strict=True))
+    return flip(output, call.lengths) if backward else output, final
+
+
+def _run(
+    cell: Cell,
+    theta: Theta,
+    masks: Masks,
+    call: Inputs,
+    x: Tensor,
+    resets: Tensor | None,
+    state: State,
+    engine: str,
+    checkpoint_every: int,
+) -> tuple[Tensor, State]:
+    past: State = ()
+    if cell.window > 1:
+        x, kept = window.stack(x, state[-1], cell.window, call.lengths, resets)
+        state, past = state[:-1], (kept,)
+    drive = cell.drive(theta, x)
+    zoneout = masks.zoneout[: len(cell.states)]
+    recurrence = Recurrence(cell, theta, drive, state, x.shape[0], call.alive, resets, zoneout)
+    if call.teacher is not None and cell.state_is_output:
+        # No step waits for another one: the step is applied to all of them at once.
+        states = recurrence.step(recurrence.inputs, (delayed(call.teacher, state[0]),))
+        final = (at_end(call.teacher, call.lengths),)
+    else:
+        if engine == "scan":
+            states = scan.run(recurrence)
+        else:
+            states = eager.run(recurrence, checkpoint_every)
+        final = tuple(part[-1] for part in states)  # from its end on a sequence keeps its state
+    return cell.output(theta, drive, states), (*final, *past)
+
+
+def _teach(
+    cell: Feedback,
+    theta: Theta,
+    masks: Masks,
+    call: Inputs,
+    x: Tensor,
+    resets: Tensor | None,
+    state: State,
+    engine: str,
+    checkpoint_every: int,
+) -> tuple[Tensor, State]:
+    """A cell that feeds back, run on the true outputs: its unit on [x_t; y_{t-1}]."""
+    assert call.teacher is not None
+    parts = len(cell.unit.states)
+    inner, (y, *past) = state[:parts], state[parts:]
+    previous = delayed(call.teacher, y)
+    previous = previous if resets is None else previous.masked_fill(resets, 0)
+    x = torch.cat([x, previous], -1)
+    state = (*inner, *past)
+    output, final = _run(cell.unit, theta, masks, call, x, resets, state, engine, checkpoint_every)
+    return output, (*final[:parts], at_end(call.teacher, call.lengths), *final[parts:])
+
+
+def delayed(values: Tensor, first: Tensor) -> Tensor:
+    return torch.cat([first.unsqueeze(0), values[:-1]])
+
+
+def _before_next(resets: Tensor, call: Inputs) -> Tensor:
+    """Where a backward pass starts anew: at the step before one that restarts the forward pass."""
+    resets = torch.cat([resets[1:], torch.zeros_like(resets[:1])])
+    return resets if call.alive is None else resets & call.alive

@@ -1,0 +1,1 @@
+"""What a model is trained and measured on: data, model, loss, metric."""

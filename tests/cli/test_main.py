@@ -1,0 +1,87 @@
+import importlib
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from metarnn import __version__
+from metarnn.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment
+    )
+
+
+@pytest.mark.parametrize("module", ["metarnn", "metarnn.cli.main"])
+def test_doctor_runs_as_a_module(module):
+    done = python("-m", module, "doctor")
+    assert done.returncode == 0, done.stderr
+    for expected in (f"metarnn   {__version__}", torch.__version__, "C compiler", "CUDA", "Triton"):
+        assert " ".join(expected.split()) in " ".join(done.stdout.split())
+
+
+def test_doctor_finds_the_compiler_named_by_cc_and_says_when_there_is_none(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert main(["doctor"]) == 0
+    assert "nothing is lost; no engine compiles C" in capsys.readouterr().out
+
+    compiler = tmp_path / "mycc"
+    compiler.write_text("#!/bin/sh\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", "mycc -O2")
+    assert main(["doctor"]) == 0
+    assert "mycc" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"metarnn {PROJECT['version']}\n"
+
+
+def test_the_console_script_is_main():
+    module, name = PROJECT["scripts"]["metarnn"].split(":")
+    assert getattr(importlib.import_module(module), name) is main
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_without_a_command_the_help_names_the_commands(arguments, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(arguments)
+    assert left.value.code == 0
+    assert "doctor" in capsys.readouterr().out
+
+
+def test_an_unknown_command_fails(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["doctr"])
+    assert left.value.code not in (0, None)
+    assert "doctr" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["tyro", "rich"])
+def test_without_the_cli_extra_one_line_says_what_to_install(missing, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, "tyro.extras", raising=False)
+    assert main(["doctor"]) == 1
+    message = capsys.readouterr().err
+    assert "pip install 'metarnn[cli]'" in message
+    assert message.count("\n") == 1
+
+
+def test_the_library_itself_imports_neither_tyro_nor_rich():
+    done = python("-c", "import sys, metarnn; print(sorted({'tyro', 'rich'} & set(sys.modules)))")
+    assert done.stdout == "[]\n", done.stderr

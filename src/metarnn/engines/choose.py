@@ -8,10 +8,22 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from metarnn.cells import Cell, check
-from metarnn.engines import native
+from metarnn.cells import LSTM, Cell, check
+from metarnn.engines import cpu, native
 
-ENGINES = ("native", "scan", "eager")  # fastest first
+ENGINES = ("cpu", "native", "scan", "eager")  # fastest first
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a call asks for: a cell, on what, and `needs` beyond a plain loop over time."""
+
+    cell: Cell
+    needs: tuple[str, ...] = ()
+    device: str = "cpu"
+    dtype: torch.dtype = torch.float32
+    batch: int = 1
+    gradient: bool = True
 
 
 @dataclass(frozen=True)
@@ -29,39 +41,36 @@ class Choice:
 
 
 REASONS = {
+    "cpu": "C code generated for this cell runs all steps",
     "native": "torch's own fused kernels (cuDNN, oneDNN) compute this cell",
     "scan": "the cell is linear in its state, so a parallel scan runs all steps",
     "eager": "a loop over time in plain torch runs any cell",
 }
 
 
-def choose(asked: str, cell: Cell, needs: tuple[str, ...] = ()) -> Choice:
-    """The engine for a cell; `needs` names what a call asks for beyond a plain loop over time."""
-    if "teacher" in needs and cell.state_is_output:
+def choose(asked: str, request: Request) -> Choice:
+    """The engine for a call: the one asked for, or with "auto" the fastest that can run it."""
+    if "teacher" in request.needs and request.cell.state_is_output:
         return Choice("eager", "the true outputs are given, so all steps run at once", {})
-    why_not = {
-        "native": _native_cannot(cell, needs),
-        "scan": _scan_cannot(cell, needs),
-        "eager": _eager_cannot(needs),
-    }
     if asked != "auto":
-        if why_not[asked]:
-            raise ValueError(f"engine={asked!r} cannot run this: {why_not[asked]}. Use 'auto'.")
+        why = CANNOT[asked](request)
+        if why:
+            raise ValueError(f"engine={asked!r} cannot run this: {why}. Use 'auto'.")
         return Choice(asked, "as asked", {})
-    engine = next((name for name in ENGINES if not why_not[name]), None)
-    if engine is None:
-        raise ValueError(f"no engine can run this: {why_not}")
-    faster = ENGINES[: ENGINES.index(engine)]
-    return Choice(engine, REASONS[engine], {name: why_not[name] for name in faster})
+    ruled_out: dict[str, str] = {}
+    for engine in ENGINES:
+        why = CANNOT[engine](request) or (engine == "cpu" and _native_is_faster(request))
+        if not why:
+            return Choice(engine, REASONS[engine], ruled_out)
+        ruled_out[engine] = why
+    raise ValueError(f"no engine can run this: {ruled_out}")
 
 
 def explain(layer: Any, *args: Any, **kwargs: Any) -> Choice:
     """Which engine a call `layer(*args, **kwargs)` would use, why, and what was ruled out.
 
-    >>> print(explain(metarnn.GRU(8, 16, reset="before"), torch.zeros(5, 2, 8)))
-    engine: eager, a loop over time in plain torch runs any cell
-      not native: torch has no kernel for this GRU
-      not scan: GRU is not linear in its state
+    >>> print(explain(metarnn.GRU(8, 16, reset="before", engine="auto"), torch.zeros(5, 2, 8)))
+    engine: cpu, C code generated for this cell runs all steps
     """
     if not hasattr(layer, "choose"):
         check.refuse("layer", type(layer).__name__, "a metarnn layer")
@@ -73,10 +82,30 @@ def transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
-def _native_cannot(cell: Cell, needs: tuple[str, ...]) -> str:
-    if not native.op(cell):
-        return f"torch has no kernel for this {type(cell).__name__}"
-    foreign = [need for need in needs if need not in ("lengths", "weight_drop")]
+def _native_is_faster(request: Request) -> str:
+    # Measured on 2 cores (docs/results.md): without gradients oneDNN's LSTM is ahead from a
+    # batch of 4 on; with gradients, with lengths, and for GRU and Elman generated C is.
+    if type(request.cell) is not LSTM or request.gradient or request.batch < 4 or request.needs:
+        return ""
+    if request.dtype != torch.float32 or request.cell.proj_size or _native_cannot(request):
+        return ""
+    return f"oneDNN's LSTM is faster at a batch of {request.batch} without gradients"
+
+
+def _cpu_cannot(request: Request) -> str:
+    if request.device != "cpu":
+        return f"it runs on a CPU, the layer is on {request.device}"
+    if "checkpoint_every" in request.needs:
+        return "checkpoint_every belongs to the loop in Python"
+    if transformed():
+        return "torch.func and forward-mode derivatives do not see into generated code"
+    return cpu.obstacle(request.cell)
+
+
+def _native_cannot(request: Request) -> str:
+    if not native.op(request.cell):
+        return f"torch has no kernel for this {type(request.cell).__name__}"
+    foreign = [need for need in request.needs if need != "lengths"]
     if foreign:
         return f"torch's kernel knows no {foreign[0]}"
     if transformed():
@@ -84,13 +113,23 @@ def _native_cannot(cell: Cell, needs: tuple[str, ...]) -> str:
     return ""
 
 
-def _scan_cannot(cell: Cell, needs: tuple[str, ...]) -> str:
-    if not cell.linear:
-        return f"{type(cell).__name__} is not linear in its state"
-    return "checkpoint_every belongs to the loop" if "checkpoint_every" in needs else ""
+def _scan_cannot(request: Request) -> str:
+    if not request.cell.linear:
+        return f"{type(request.cell).__name__} is not linear in its state"
+    if "checkpoint_every" in request.needs:
+        return "checkpoint_every belongs to the loop in Python"
+    return ""
 
 
-def _eager_cannot(needs: tuple[str, ...]) -> str:
-    if "checkpoint_every" in needs and transformed():
+def _eager_cannot(request: Request) -> str:
+    if "checkpoint_every" in request.needs and transformed():
         return "checkpoint_every works with plain autograd only, not under torch.func"
     return ""
+
+
+CANNOT = {
+    "cpu": _cpu_cannot,
+    "native": _native_cannot,
+    "scan": _scan_cannot,
+    "eager": _eager_cannot,
+}

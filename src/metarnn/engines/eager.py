@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from metarnn.cells import State
 from metarnn.engines.recurrence import Recurrence
 
 
-def run(recurrence: Recurrence, checkpoint_every: int = 0) -> State:
-    """The states of all steps, [T, B, n] each.
+def run(recurrence: Recurrence, checkpoint_every: int = 0) -> tuple[Tensor, State]:
+    """The output of all steps [T, B, O] and the state after the last one.
 
     With `checkpoint_every=k` autograd keeps only the states at every k-th step and computes what
     lies between again in the backward pass: memory for T/k + k steps instead of T, at the price
@@ -26,7 +27,7 @@ def run(recurrence: Recurrence, checkpoint_every: int = 0) -> State:
             states.append(state)
         return states
 
-    steps, state = recurrence.steps, recurrence.state
+    steps, state = recurrence.x.shape[0], recurrence.state
     if not checkpoint_every or not torch.is_grad_enabled():
         states = span(0, steps, state)
     else:
@@ -35,7 +36,9 @@ def run(recurrence: Recurrence, checkpoint_every: int = 0) -> State:
             stop = min(start + checkpoint_every, steps)
             states += _recomputed(span, start, stop, state)
             state = states[-1]
-    return tuple(torch.stack(part) for part in zip(*states, strict=True))
+    whole = tuple(torch.stack(part) for part in zip(*states, strict=True))
+    output = recurrence.cell.output(recurrence.theta, recurrence.drive, whole)
+    return output, states[-1]
 
 
 def _recomputed(span, start: int, stop: int, state: State) -> list[State]:

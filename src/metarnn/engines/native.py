@@ -101,5 +101,7 @@ class _AnyOrder(torch.autograd.Function):
         used = [(o, g) for o, g in zip(ctx.outputs, grads, strict=True) if g is not None]
         wanted = [leaf for leaf in ctx.leaves if leaf.requires_grad]
         outputs, cotangents = [o for o, _ in used], [g for _, g in used]
-        found = iter(torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True))
+        found = iter(
+            torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True, allow_unused=True)
+        )
         return None, None, *(next(found) if leaf.requires_grad else None for leaf in ctx.leaves)

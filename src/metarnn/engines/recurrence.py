@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from metarnn.cells import Cell, Drive, LinearCell, State, Theta
 
-StepInputs = dict[str, Drive]
+Zoneout = tuple[Any, ...]  # for each state part a mask [T, B, n], a probability or None
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """state_t = step(inputs_t, state_{t-1}) for t = 0..T-1, from a given state.
+    """state_t = step(x_t, state_{t-1}) for t = 0..T-1, from a given state.
 
     Resets, zoneout and lengths are part of the step, so that engines need no code for them:
     `resets` [T, B, 1] restarts the state from zero before a step, `zoneout` holds for each state
@@ -24,58 +27,81 @@ class Recurrence:
     """
 
     cell: Cell
-    theta: Theta
-    drive: Drive  # a tensor [T, B, ...] or a dict of them
+    weights: Mapping[str, Tensor]
+    columns: Mapping[str, Tensor]  # factors on the inputs of maps, [B, n] each
+    x: Tensor  # [T, B, window · I]
     state: State  # [B, n] each
-    steps: int
     alive: Tensor | None = None
     resets: Tensor | None = None
-    zoneout: tuple[Tensor | float | None, ...] = ()
+    zoneout: Zoneout = ()
+
+    @cached_property
+    def theta(self) -> Theta:
+        return Theta(self.cell, self.weights, self.columns)
+
+    @cached_property
+    def drive(self) -> Drive:
+        """What no state enters, for all steps at once: a tensor [T, B, ...] or a dict of them."""
+        return self.cell.drive(self.theta, self.x)
 
     @property
-    def inputs(self) -> dict[str, Tensor]:
-        """What differs from step to step, flat: [T, B, ...] each."""
-        drive = self.drive if isinstance(self.drive, dict) else {"": self.drive}
-        flat = {f"drive.{name}": value for name, value in drive.items()}
+    def masks(self) -> dict[str, Tensor]:
         masks = {"alive": self.alive, "resets": self.resets}
         masks |= {f"zoneout.{k}": z for k, z in enumerate(self.zoneout)}
-        return flat | {name: m for name, m in masks.items() if isinstance(m, Tensor)}
+        return {name: mask for name, mask in masks.items() if isinstance(mask, Tensor)}
 
-    def step(self, inputs: dict[str, Tensor], state: State) -> State:
+    @cached_property
+    def inputs(self) -> dict[str, Tensor]:
+        """What differs from step to step once the drive is computed, flat: [T, B, ...] each."""
+        drive = self.drive if isinstance(self.drive, dict) else {"": self.drive}
+        return {f"drive.{name}": value for name, value in drive.items()} | self.masks
+
+    def step(self, inputs: Mapping[str, Tensor], state: State) -> State:
         """One step; `inputs` holds one time step of each entry of `self.inputs`."""
-        before = state
-        if self.resets is not None:
-            state = tuple(s.masked_fill(inputs["resets"], 0) for s in state)
-        drive = {n[6:]: value for n, value in inputs.items() if n.startswith("drive.")}
-        after = self.cell.step(
-            self.theta, drive if isinstance(self.drive, dict) else drive[""], state
-        )
-        if self.zoneout:
-            keep = [inputs.get(f"zoneout.{k}", z) for k, z in enumerate(self.zoneout)]
-            after = tuple(
-                new if z is None else z * old + (1 - z) * new
-                for z, old, new in zip(keep, state, after, strict=True)
-            )
-        if self.alive is not None:
-            alive = inputs["alive"]
-            after = tuple(
-                torch.where(alive, new, old) for new, old in zip(after, before, strict=True)
-            )
+        if isinstance(self.drive, dict):
+            drive = {name: inputs[f"drive.{name}"] for name in self.drive}
+        else:
+            drive = inputs["drive."]
+        after = guarded(self.cell, self.theta, drive, inputs, state, self.zoneout)
         # Under autocast a product comes out narrower than the state it makes.
-        return tuple(new.to(old.dtype) for new, old in zip(after, before, strict=True))
+        return tuple(new.to(old.dtype) for new, old in zip(after, state, strict=True))
 
     def affine(self) -> list[tuple[Tensor, Tensor]]:
         """(a, b) of each state part of a linear cell for all T: s_t = a_t ⊙ s_{t-1} + b_t."""
         assert isinstance(self.cell, LinearCell)
         pairs = []
         for k, (a, b) in enumerate(self.cell.affine(self.theta, self.drive)):
-            if self.resets is not None:
-                a = a.masked_fill(self.resets, 0)
             z = self.zoneout[k] if self.zoneout else None
             if z is not None:
-                old = z if self.resets is None else z * ~self.resets
-                a, b = old + (1 - z) * a, (1 - z) * b
+                a, b = z + (1 - z) * a, (1 - z) * b
+            if self.resets is not None:
+                a = a.masked_fill(self.resets, 0)
             if self.alive is not None:
                 a, b = a.masked_fill(~self.alive, 1), b.masked_fill(~self.alive, 0)
             pairs.append((a, b))
         return pairs
+
+
+def guarded(
+    cell: Cell,
+    theta: Theta,
+    drive: Drive,
+    masks: Mapping[str, Any],
+    state: State,
+    zoneout: Zoneout = (),
+) -> State:
+    """A cell's step with resets before it, zoneout and lengths after it, as far as masks say so."""
+    before = state
+    if "resets" in masks:
+        state = tuple(s.masked_fill(masks["resets"], 0) for s in state)
+    after = cell.step(theta, drive, state)
+    if zoneout:
+        keep = [masks.get(f"zoneout.{k}", z) for k, z in enumerate(zoneout)]
+        after = tuple(
+            new if z is None else z * old + (1 - z) * new
+            for z, old, new in zip(keep, state, after, strict=True)
+        )
+    if "alive" in masks:
+        alive = masks["alive"]
+        after = tuple(torch.where(alive, n, o) for n, o in zip(after, before, strict=True))
+    return after

@@ -12,12 +12,12 @@ from metarnn.cells import State
 from metarnn.engines.recurrence import Recurrence
 
 
-def run(recurrence: Recurrence) -> State:
-    """The states of all steps, [T, B, n] each."""
-    return tuple(
-        scan(a, b, start)
-        for (a, b), start in zip(recurrence.affine(), recurrence.state, strict=True)
-    )
+def run(recurrence: Recurrence) -> tuple[Tensor, State]:
+    """The output of all steps [T, B, O] and the state after the last one."""
+    pairs = zip(recurrence.affine(), recurrence.state, strict=True)
+    states = tuple(scan(a, b, start) for (a, b), start in pairs)
+    output = recurrence.cell.output(recurrence.theta, recurrence.drive, states)
+    return output, tuple(part[-1] for part in states)
 
 
 def scan(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ def _forward(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
     states = torch.addcmul(
         torch.stack(locals_, 1), torch.stack(products, 1), torch.stack(carries).unsqueeze(1)
     )
-    return states.reshape(-1, *shape)[:steps]
+    return states.flatten(0, 1)[:steps]
 
 
 class _Scan(torch.autograd.Function):

@@ -101,6 +101,7 @@ def sample(
     weights = {
         f"weight_{name}": keep(p, maps[name].outputs, maps[name].inputs, like=like)
         for name, p in (dropout.weight or {}).items()
+        if name in maps  # an upper layer may need fewer, as SRU does without a highway map
     }
     columns = {
         name: keep(dropout.recurrent, batch, m.inputs, like=like)

@@ -87,7 +87,6 @@ def enter(
 
     def time_first(name: str, value: Tensor, *shape: int) -> Tensor:
         """A companion of x, checked against `shape`, which comes without the batch if x does."""
-        value = torch.as_tensor(value, device=like.device)
         value = value.transpose(0, 1) if batched and batch_first else value
         value = value if batched else value.unsqueeze(1)
         if value.shape != shape:
@@ -116,20 +115,24 @@ def enter(
 
 
 def _lengths(lengths: Any, steps: int, batch: int, device: torch.device) -> Tensor | None:
-    lengths = torch.as_tensor(lengths)
+    try:
+        lengths = torch.as_tensor(lengths)
+    except (TypeError, ValueError, RuntimeError):
+        check.refuse("lengths", lengths, f"{batch} whole numbers, one for each sequence")
     if lengths.is_floating_point() or lengths.dtype == torch.bool:
         check.refuse("lengths.dtype", lengths.dtype, "whole numbers")
     if lengths.shape != (batch,):
         check.refuse("lengths.shape", tuple(lengths.shape), f"({batch},), one for each sequence")
-    if batch:
-        shortest, longest = torch.stack(lengths.aminmax()).tolist()
-        if shortest < 1:
-            advice = "Leave empty sequences out of the batch."
-            check.refuse("lengths", lengths.tolist(), "at least 1 everywhere", advice)
-        if longest > steps:
-            check.refuse("lengths", lengths.tolist(), f"at most the {steps} time steps of x")
-        if shortest == steps:
-            return None
+    if not batch:
+        return None
+    shortest, longest = torch.stack(lengths.aminmax()).tolist()
+    if shortest < 1:
+        advice = "Leave empty sequences out of the batch."
+        check.refuse("lengths", lengths.tolist(), "at least 1 everywhere", advice)
+    if longest > steps:
+        check.refuse("lengths", lengths.tolist(), f"at most the {steps} time steps of x")
+    if shortest == steps:
+        return None
     return lengths.to(device=device, dtype=torch.int64)
 
 
@@ -167,6 +170,8 @@ def enter_state(
 
 
 def on_device(name: str, value: Tensor, like: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}: expected a tensor")
     if value.device != like.device:
         advice = f"Move it with {name}.to({str(like.device)!r}), or the layer with layer.to(…)."
         check.refuse(f"{name}.device", str(value.device), f"the layer's, {like.device}", advice)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from metarnn.cells import Cell, Feedback, State, Theta, check, shapes
-from metarnn.engines import ENGINES, Choice, choose, native
+from metarnn.engines import ENGINES, Choice, Request, choose, native
 from metarnn.layers import edges
 from metarnn.layers.dropout import Dropout, Masks, keep, sample
 from metarnn.layers.edges import Inputs
@@ -88,7 +88,7 @@ class Recurrent(nn.Module):
     zoneout              units that keep their old value for a step; one number, or one a state part
     weight_drop          on whole weights; one number for all recurrent maps, or {map: number}
     init                 "orthogonal" or "torch", see `layers.initialize`
-    engine               "auto" or one of "native", "scan", "eager"; `metarnn.explain` tells why
+    engine               "auto" or one of "cpu", "native", "scan", "eager"; `metarnn.explain` says why
     checkpoint_every     with k > 0 the backward pass recomputes stretches of k steps: memory for
                          T/k + k steps instead of T
     """
@@ -147,7 +147,8 @@ class Recurrent(nn.Module):
                 weight = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(self._name(name, k, direction), nn.Parameter(weight))
         self.reset_parameters()
-        choose(engine, self.cell)  # an engine that can never run this cell is refused here
+        if engine in ("native", "scan"):
+            choose(engine, Request(self.cell))  # one that can never run this cell is refused now
 
     def reset_parameters(self) -> None:
         for k, direction in self._rows():
@@ -285,7 +286,11 @@ class Recurrent(nn.Module):
             "recurrent_dropout": self.training and self.dropouts.recurrent > 0,
             "checkpoint_every": self.checkpoint_every > 0,
         }
-        return choose(self.engine, self.cell, tuple(need for need, is_so in asked.items() if is_so))
+        needs = tuple(need for need, is_so in asked.items() if is_so)
+        x = call.x
+        gradient = torch.is_grad_enabled()
+        request = Request(self.cell, needs, x.device.type, x.dtype, x.shape[1], gradient)
+        return choose(self.engine, request)
 
     def _floors(self, call: Inputs) -> list[Floor]:
         """Each layer's weights and masks for one call, all sampled before any engine runs."""

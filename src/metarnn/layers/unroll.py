@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from metarnn.cells import Cell, Feedback, State, Theta
-from metarnn.engines import Recurrence, eager, scan
+from metarnn.cells import Cell, Feedback, State
+from metarnn.engines import Recurrence, cpu, eager, scan
 from metarnn.layers import window
 from metarnn.layers.dropout import Masks
 from metarnn.layers.edges import Inputs, at_end, flip
@@ -45,12 +45,11 @@ def unroll(
     if backward:
         x = flip(x, call.lengths)
         resets = None if resets is None else flip(_before_next(resets, call), call.lengths)
-    theta = Theta(cell, weights, masks.columns)
     rest = (masks, call, x, resets, state, engine, checkpoint_every)
     if call.teacher is not None and isinstance(cell, Feedback):
-        output, final = _teach(cell, theta, *rest)
+        output, final = _teach(cell, weights, *rest)
     else:
-        output, final = _run(cell, theta, *rest)
+        output, final = _run(cell, weights, *rest)
     if call.alive is not None:
         output = output.masked_fill(~call.alive, 0)
     final = tuple(pad(part, (0, n - part.shape[-1])) for part, n in zip(final, widths, strict=True))
@@ -59,7 +58,7 @@ def unroll(
 
 def _run(
     cell: Cell,
-    theta: Theta,
+    weights: Weights,
     masks: Masks,
     call: Inputs,
     x: Tensor,
@@ -72,25 +71,37 @@ def _run(
     if cell.window > 1:
         x, kept = window.stack(x, state[-1], cell.window, call.lengths, resets)
         state, past = state[:-1], (kept,)
-    drive = cell.drive(theta, x)
     zoneout = masks.zoneout[: len(cell.states)]
-    recurrence = Recurrence(cell, theta, drive, state, x.shape[0], call.alive, resets, zoneout)
+    recurrence = Recurrence(
+        cell, weights, masks.columns, x, state, call.alive, resets, zoneout
+    )
     if call.teacher is not None and cell.state_is_output:
         # No step waits for another one: the step is applied to all of them at once.
         states = recurrence.step(recurrence.inputs, (delayed(call.teacher, state[0]),))
+        output = cell.output(recurrence.theta, recurrence.drive, states)
         final = (at_end(call.teacher, call.lengths),)
     else:
-        if engine == "scan":
-            states = scan.run(recurrence)
-        else:
-            states = eager.run(recurrence, checkpoint_every)
-        final = tuple(part[-1] for part in states)  # from its end on a sequence keeps its state
-    return cell.output(theta, drive, states), (*final, *past)
+        output, final = _run_with(engine, recurrence, checkpoint_every)
+    return output, (*final, *past)
+
+
+def _run_with(
+    engine: str, recurrence: Recurrence, checkpoint_every: int
+) -> tuple[Tensor, State]:
+    if engine == "cpu":
+        try:
+            return cpu.run(recurrence)
+        except cpu.CannotCompile as error:
+            cpu.give_up(error)  # warns; from now on the choice falls on the next engine
+            engine = "scan" if recurrence.cell.linear else "eager"
+    if engine == "scan":
+        return scan.run(recurrence)
+    return eager.run(recurrence, checkpoint_every)
 
 
 def _teach(
     cell: Feedback,
-    theta: Theta,
+    weights: Weights,
     masks: Masks,
     call: Inputs,
     x: Tensor,
@@ -107,7 +118,7 @@ def _teach(
     previous = previous if resets is None else previous.masked_fill(resets, 0)
     x = torch.cat([x, previous], -1)
     state = (*inner, *past)
-    output, final = _run(cell.unit, theta, masks, call, x, resets, state, engine, checkpoint_every)
+    output, final = _run(cell.unit, weights, masks, call, x, resets, state, engine, checkpoint_every)
     return output, (*final[:parts], at_end(call.teacher, call.lengths), *final[parts:])
 
 

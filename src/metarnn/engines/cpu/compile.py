@@ -1,0 +1,130 @@
+"""Compiles C with the system's compiler, once: results are kept on disk by their content."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+FLAGS += ("-std=gnu11", "-shared", "-fPIC", "-pthread", "-w")
+
+
+class CannotCompile(RuntimeError):
+    """There is no working C compiler, or it refused the source."""
+
+
+@functools.cache
+def compiler() -> str:
+    """The C compiler's path: $CC, cc, gcc or clang; empty when there is none."""
+    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    return ""
+
+
+@functools.cache
+def _machine() -> str:
+    """What a compiled file depends on beside its source: compiler, flags and kind of processor."""
+    try:
+        version = subprocess.run(
+            [compiler(), "--version"], capture_output=True, text=True, timeout=60
+        ).stdout
+    except OSError:
+        version = ""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        cpu = platform.processor()
+    return "\n".join([version, " ".join(FLAGS), platform.machine(), cpu])
+
+
+def cache_folder() -> Path | None:
+    """Where compiled files are kept; None where no folder of our own can be had.
+
+    Code is loaded from there, so the folder must belong to this user and be closed to others.
+    """
+    base = os.environ.get("METARNN_CACHE")
+    if not base:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        base = os.path.join(base, "metarnn")
+    folder = Path(base)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        info = folder.stat()
+        if info.st_uid != os.getuid() or info.st_mode & 0o022 or not os.access(folder, os.W_OK):
+            return None
+    except OSError:
+        return None
+    return folder
+
+
+@functools.cache
+def _private_folder() -> Path:
+    """A folder for this process alone, for when there is no cache."""
+    folder = tempfile.TemporaryDirectory(prefix="metarnn-")
+    _kept.append(folder)
+    return Path(folder.name)
+
+
+_kept: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
+
+
+@functools.cache
+def load(source: str) -> ctypes.CDLL:
+    """The shared library of a C source, from the cache or compiled now."""
+    if not compiler():
+        raise CannotCompile("no C compiler found (looked for $CC, cc, gcc, clang)")
+    name = hashlib.sha256((source + _machine()).encode()).hexdigest()[:32]
+    for folder in (cache_folder(), _private_folder()):
+        if folder is None:
+            continue
+        target, seal = folder / f"{name}.so", folder / f"{name}.sha256"
+        try:
+            if not _intact(target, seal):
+                _build(source, target, seal)
+            return ctypes.CDLL(str(target))
+        except OSError:  # a full disk, a folder that went away, a file no loader takes
+            continue
+    raise CannotCompile("neither the cache nor a temporary folder could be written to")
+
+
+def _intact(target: Path, seal: Path) -> bool:
+    """Whether a cached file is what was written: loading a damaged one could end the process."""
+    try:
+        return hashlib.sha256(target.read_bytes()).hexdigest() == seal.read_text()
+    except OSError:
+        return False
+
+
+def _build(source: str, target: Path, seal: Path) -> None:
+    """Compile beside the target and rename: whoever looks sees a whole file or none."""
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as work:
+        code, built = Path(work, "step.c"), Path(work, "step.so")
+        code.write_text(source)
+        try:
+            result = subprocess.run(
+                [compiler(), *FLAGS, str(code), "-o", str(built), "-lm"],
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CannotCompile("the C compiler did not come to an end") from error
+        if result.returncode:
+            message = result.stderr.strip().splitlines()
+            raise CannotCompile(f"{compiler()} failed: {message[0] if message else 'no message'}")
+        sealed = Path(work, "seal")
+        sealed.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
+        # Two processes may build the same: their files differ in nothing that matters, but a
+        # seal and a file from different ones might, so both are replaced until they agree.
+        os.replace(built, target)
+        os.replace(sealed, seal)

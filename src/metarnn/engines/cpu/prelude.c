@@ -1,0 +1,207 @@
+/* Vectors, their transcendental functions, threads. REAL, IS_DOUBLE are defined before this. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef REAL real;
+#if IS_DOUBLE
+typedef int64_t whole;
+#else
+typedef int32_t whole;
+#endif
+
+#if defined(__AVX512F__)
+#define BYTES 64
+#define ROWS(nv) ((nv) == 4 ? 6 : 8)  /* accumulators + operands fit 32 registers */
+#elif defined(__AVX__)
+#define BYTES 32
+#define ROWS(nv) ((nv) == 4 ? 2 : (nv) == 3 ? 3 : (nv) == 2 ? 5 : 8)
+#else
+#define BYTES 16
+#define ROWS(nv) ((nv) == 4 ? 2 : (nv) == 3 ? 3 : (nv) == 2 ? 5 : 8)
+#endif
+#define VL ((long)(BYTES / sizeof(real)))
+
+typedef real v __attribute__((vector_size(BYTES)));
+typedef whole iv __attribute__((vector_size(BYTES)));
+typedef real vu __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
+
+#define V(x) ((v){} + (real)(x))
+#define SEL(mask, a, b) ((v)(((iv)(mask) & (iv)(a)) | (~(iv)(mask) & (iv)(b))))
+
+static inline v load(const real *p, long m) {
+    if (__builtin_expect(m >= VL, 1)) return *(const vu *)p;
+    v x = {};
+    for (long i = 0; i < m; i++) x[i] = p[i];
+    return x;
+}
+static inline void store(real *p, v x, long m) {
+    if (__builtin_expect(m >= VL, 1)) *(vu *)p = x;
+    else for (long i = 0; i < m; i++) p[i] = x[i];
+}
+
+/* exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, exp(r) by its Taylor series, whose
+   first term left out is below half a unit in the last place. Relative error at most 2 units in
+   the last place; results below the smallest normal number are 0. NaN stays NaN. */
+static inline v v_exp(v x) {
+#if IS_DOUBLE
+    const real shift = 0x1.8p52, hi = 709.78271289338397, lo = -708.39641853226408;
+    const real ln2a = 0x1.62e42fefap-1, ln2b = 0x1.cf79abc9e3b3ap-40;
+    const int bits = 52, bias = 1023;
+#else
+    const real shift = 0x1.8p23f, hi = 88.7228390f, lo = -87.3365447f;
+    const real ln2a = 0x1.62ep-1f, ln2b = 0x1.0bfbe8p-15f;
+    const int bits = 23, bias = 127;
+#endif
+    const real log2e = (real)1.4426950408889634074;
+    iv under = x < lo, over = x > hi;
+    v c = SEL(over, V(hi), SEL(under, V(lo), x));
+    v n = (c * log2e + shift) - shift;
+    v r = (c - n * ln2a) - n * ln2b;
+#if IS_DOUBLE
+    v p = V(1.6059043836821613e-10);
+    p = p * r + 2.08767569878681e-09;
+    p = p * r + 2.505210838544172e-08;
+    p = p * r + 2.755731922398589e-07;
+    p = p * r + 2.7557319223985893e-06;
+    p = p * r + 2.48015873015873e-05;
+    p = p * r + 1.984126984126984e-04;
+    p = p * r + 1.3888888888888889e-03;
+    p = p * r + 8.333333333333333e-03;
+#else
+    v p = V(1.984126984126984e-04f);
+    p = p * r + 1.3888888888888889e-03f;
+    p = p * r + 8.333333333333333e-03f;
+#endif
+    p = p * r + (real)4.1666666666666664e-02;
+    p = p * r + (real)1.6666666666666666e-01;
+    p = p * r + (real)0.5;
+    p = (p * r) * r + r;
+    p = p + (real)1;
+    /* 2^n in two factors: n may be one more than the largest exponent. */
+    iv k = __builtin_convertvector(n, iv), half = k >> 1;
+    v a = (v)((half + bias) << bits), b = (v)((k - half + bias) << bits);
+    v y = (p * a) * b;
+    y = SEL(under, V(0), y);
+    return SEL(over, V(__builtin_inf()), y);
+}
+
+/* Error at most 3 units in the last place. */
+static inline v v_sigmoid(v x) { return (real)1 / ((real)1 + v_exp(-x)); }
+
+/* tanh x = (1 - e) / (1 + e), e = exp(-2|x|); near 0, where that cancels, an odd series. Error at
+   most 4 units in the last place. */
+static inline v v_tanh(v x) {
+    v a = SEL(x < 0, -x, x);
+    v e = v_exp((real)-2 * a);
+    v far = ((real)1 - e) / ((real)1 + e);
+    far = SEL(x < 0, -far, far);
+    v s = x * x;
+#if IS_DOUBLE
+    const real near_zero = 0.15;
+    v p = V(-929569.0 / 638512875);
+    p = p * s + 21844.0 / 6081075;
+    p = p * s - 1382.0 / 155925;
+#else
+    const real near_zero = 0.25f;
+    v p = V(-1382.0f / 155925);
+#endif
+    p = p * s + (real)(62.0 / 2835);
+    p = p * s - (real)(17.0 / 315);
+    p = p * s + (real)(2.0 / 15);
+    p = p * s - (real)(1.0 / 3);
+    v close = x + x * (s * p);
+    return SEL(a < near_zero, close, far);
+}
+
+/* log(1 + e^x) = max(x, 0) + log(1 + y), y = e^-|x|, log(1 + y) = 2 artanh(y / (2 + y)). */
+static inline v v_softplus(v x) {
+    v y = v_exp(SEL(x < 0, x, -x));
+    v s = y / (y + (real)2), q = s * s, p = V(0);
+    for (int k = IS_DOUBLE ? 35 : 17; k > 0; k -= 2) p = p * q + (real)1 / k;
+    return SEL(x < 0, V(0), x) + (real)2 * s * p;
+}
+
+static inline v v_relu(v x) { return SEL(x < 0, V(0), x); }
+static inline v v_max(v a, v b) { return SEL((a > b) | (a != a), a, b); }
+static inline v v_min(v a, v b) { return SEL((a < b) | (a != a), a, b); }
+static inline v v_greater(v a, v b) { return SEL(a > b, V(1), V(0)); }
+static inline v v_where(v m, v a, v b) { return SEL(m != 0, a, b); }
+
+/* Operations on whole rows. The order of summation depends on the width alone. */
+static inline real lanes(v x) {
+    real s = 0;
+    for (long i = 0; i < VL; i++) s += x[i];
+    return s;
+}
+__attribute__((unused)) static real row_sum(const real *x, long n) {
+    v s = {};
+    for (long i = 0; i < n; i += VL) s += load(x + i, n - i);
+    return lanes(s);
+}
+__attribute__((unused)) static void row_softmax(real *y, const real *x, long n) {
+    real top = x[0], sum = 0;
+    for (long i = 1; i < n; i++) top = x[i] > top || x[i] != x[i] ? x[i] : top;
+    for (long i = 0; i < n; i += VL) store(y + i, v_exp(load(x + i, n - i) - top), n - i);
+    sum = row_sum(y, n);
+    for (long i = 0; i < n; i += VL) store(y + i, load(y + i, n - i) / sum, n - i);
+}
+__attribute__((unused)) static real row_rstd(const real *x, long n, real eps, real *mean) {
+    v s = {};
+    real m = row_sum(x, n) / n;
+    for (long i = 0; i < n; i += VL) {
+        v d = load(x + i, n - i) - m;
+        if (n - i < VL)
+            for (long j = n - i; j < VL; j++) d[j] = 0;
+        s += d * d;
+    }
+    *mean = m;
+#if IS_DOUBLE
+    return 1 / __builtin_sqrt(lanes(s) / n + eps);
+#else
+    return 1 / __builtin_sqrtf(lanes(s) / n + eps);
+#endif
+}
+__attribute__((unused)) static void row_norm(real *y, const real *x, long n, real eps) {
+    real mean, r = row_rstd(x, n, eps, &mean);
+    for (long i = 0; i < n; i += VL) store(y + i, (load(x + i, n - i) - mean) * r, n - i);
+}
+__attribute__((unused)) static void row_cumsum(real *y, const real *x, long n, int back) {
+    real s = 0;
+    for (long i = 0; i < n; i++) {
+        long j = back ? n - 1 - i : i;
+        y[j] = s += x[j];
+    }
+}
+
+/* A barrier that spins: the threads of one call meet thousands of times, each time for less than
+   a system call takes. Where there are more threads than cores, yielding keeps it going. */
+typedef void product(const real *w, const real *x, long K, long B, real **o, const long *ld,
+                     const long *m);
+typedef void packer(real *to, const real *w, long ld, long transposed, const real *bias,
+                    long first, long count, long K, long stride);
+typedef struct {
+    real **p;
+    const long *slots;
+    product **multiply;  /* multiply[n]: by n vectors of columns */
+    packer *pack;
+    long T, B, threads;
+    long arrived, round, started;
+} job;
+
+__attribute__((unused)) static void meet(job *j, long *round) {
+    if (j->threads == 1) return;
+    long next = ++*round;
+    if (__atomic_add_fetch(&j->arrived, 1, __ATOMIC_ACQ_REL) == j->threads) {
+        __atomic_store_n(&j->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&j->round, next, __ATOMIC_RELEASE);
+        return;
+    }
+    for (long spins = 0; __atomic_load_n(&j->round, __ATOMIC_ACQUIRE) != next; spins++) {
+#if defined(__x86_64__) || defined(__i386__)
+        __builtin_ia32_pause();
+#endif
+        if (spins > 4000) sched_yield();
+    }
+}

@@ -1,0 +1,180 @@
+"""What follows from a graph for every device: what leaves the loop, and what order is left in it.
+
+A step is cut in three. `before` needs no state, so it is computed for all time steps at once;
+`loop` is what must wait; `after` is needed by no state. Cheap elementwise work stays in the loop
+even where it could leave: there it costs no memory traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from metarnn.graph.graph import Builder, Graph
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A graph cut in three.
+
+    `whole` is the graph itself, rewritten so that products of joined rows are split. Node
+    hoisted[name] of it is computed before the loop and enters the loop as the input `name`;
+    node kept[name] leaves the loop as the output `name`, and with the others all results of the
+    whole graph can be computed after it.
+    """
+
+    whole: Graph
+    loop: Graph
+    hoisted: dict[str, int]
+    kept: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Matrix products that can run side by side, then everything that needs no further one."""
+
+    products: tuple[int, ...]
+    rest: tuple[int, ...]
+
+
+def cut(graph: Graph) -> Parts:
+    """Cut a step into what runs before, in and after the loop over time."""
+    whole = split_products(sink_slices(graph))
+    bound = depends(whole, (k for k, n in enumerate(whole.nodes) if n.op == "state"))
+    heavy = {k for k, n in enumerate(whole.nodes) if not (n.elementwise or n.source) and n.op != "slice"}
+    carried = whole.needed(whole.next_states)
+
+    first = whole.needed(heavy - bound)  # computed before the loop
+    late = depends(whole, heavy & bound - carried) - carried  # and after it
+    in_loop = whole.needed({*whole.next_states, *_arguments(whole, late), *whole.outputs.values()} - late)
+    kept_nodes = sorted(({*_arguments(whole, late), *whole.outputs.values()} - late) & in_loop)
+
+    hoisted: dict[str, int] = {}
+    builder = Builder(whole.maps)
+    place: dict[int, int] = {}
+    for k, node in enumerate(whole.nodes):
+        if k not in in_loop or k in late:
+            continue
+        if k in first and not node.source and (k in heavy or not node.elementwise):
+            name = f"hoisted.{len(hoisted)}"
+            hoisted[name] = k
+            place[k] = builder.add("input", width=node.width, name=name)
+        else:
+            place[k] = builder.copy(node, tuple(place[a] for a in node.args))
+    kept = {f"kept.{k}": k for k in kept_nodes}
+    loop = builder.graph(
+        [place[k] for k in whole.next_states], {n: place[k] for n, k in kept.items()}, whole.window
+    )
+    inputs = loop.named("input")
+    return Parts(whole, loop, {n: k for n, k in hoisted.items() if n in inputs}, kept)
+
+
+def stages(graph: Graph) -> list[Stage]:
+    """The order of work in one step: products, the rest, products, the rest, …
+
+    A product runs as early as it can, anything else as late as its first use allows.
+    """
+    nodes = graph.nodes
+    depth: list[int] = []
+    for node in nodes:
+        depth.append(max((depth[a] for a in node.args), default=0) + (node.op == "linear"))
+    last = max(depth, default=0)
+    due = [last] * len(nodes)
+    for k in range(len(nodes) - 1, -1, -1):
+        ready = depth[k] - 1 if nodes[k].op == "linear" else due[k]
+        for a in nodes[k].args:
+            due[a] = min(due[a], ready)
+    found = []
+    for level in range(last + 1):
+        products = [k for k, n in enumerate(nodes) if n.op == "linear" and depth[k] == level]
+        rest = [
+            k for k, n in enumerate(nodes)
+            if not n.source and n.op != "linear" and due[k] == level
+        ]  # fmt: skip
+        found.append(Stage(tuple(products), tuple(rest)))
+    return [stage for stage in found if stage.products or stage.rest]
+
+
+def depends(graph: Graph, on: Iterable[int]) -> set[int]:
+    """The nodes that depend on any of `on`, those included."""
+    found = set(on)
+    for k, node in enumerate(graph.nodes):
+        if found.intersection(node.args):
+            found.add(k)
+    return found
+
+
+def _arguments(graph: Graph, nodes: Iterable[int]) -> set[int]:
+    nodes = set(nodes)
+    return {a for k in nodes for a in graph.nodes[k].args} - nodes
+
+
+def sink_slices(graph: Graph) -> Graph:
+    """The same step with slices taken of sources, products and the like only.
+
+    A slice of an elementwise result is that operation on slices, a slice of joined rows a slice of
+    one of them: so gates that were split off one long row become rows of the hidden width.
+    """
+    builder = Builder(graph.maps)
+    place: list[int] = []
+
+    def cut_out(k: int, start: int, stop: int) -> int:
+        """Numbers [start, stop) of node k of the new graph."""
+        node = builder.nodes[k]
+        if (start, stop) == (0, node.width):
+            return k
+        if node.op == "number":
+            return builder.number(node["value"], stop - start)
+        if node.op == "slice":
+            return cut_out(node.args[0], node["start"] + start, node["start"] + stop)
+        if node.elementwise:
+            args = [
+                a if builder.nodes[a].width == 1 else cut_out(a, start, stop) for a in node.args
+            ]
+            return builder.add(node.op, *args, **node.attributes)
+        if node.op == "join":
+            parts, offset = [], 0
+            for a in node.args:
+                end = offset + builder.nodes[a].width
+                if offset < stop and start < end:
+                    parts.append(cut_out(a, max(start, offset) - offset, min(stop, end) - offset))
+                offset = end
+            return parts[0] if len(parts) == 1 else builder.add("join", *parts)
+        return builder.add("slice", k, start=start, stop=stop)
+
+    for node in graph.nodes:
+        args = tuple(place[a] for a in node.args)
+        if node.op == "slice":
+            place.append(cut_out(args[0], node["start"], node["stop"]))
+        elif node.op == "identity":
+            place.append(args[0])
+        else:
+            place.append(builder.copy(node, args))
+    outputs = {name: place[k] for name, k in graph.outputs.items()}
+    return builder.graph([place[k] for k in graph.next_states], outputs, graph.window)
+
+
+def split_products(graph: Graph) -> Graph:
+    """W [x; h] becomes W_x x + W_h h, so that the part without a state can leave the loop."""
+    bound = depends(graph, (k for k, n in enumerate(graph.nodes) if n.op == "state"))
+    builder = Builder(graph.maps)
+    place: list[int] = []
+    for node in graph.nodes:
+        args = tuple(place[a] for a in node.args)
+        joined = graph.nodes[node.args[0]] if node.op == "linear" else None
+        if joined is None or joined.op != "join" or len({a in bound for a in joined.args}) == 1:
+            place.append(builder.copy(node, args))
+            continue
+        total, offset = None, node["start"]
+        for a in joined.args:
+            width = graph.nodes[a].width
+            attributes = {"map": node["map"], "start": offset, "stop": offset + width}
+            part = builder.add("linear", place[a], bias=node["bias"] and total is None, **attributes)
+            total = part if total is None else builder.add("add", total, part)
+            offset += width
+        assert total is not None
+        place.append(total)
+    outputs = {name: place[k] for name, k in graph.outputs.items()}
+    return builder.graph([place[k] for k in graph.next_states], outputs, graph.window)
+
+

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from metarnn.cells import GRU, LSTM, Cell, Elman, State
+from metarnn.engines.anyorder import composed
 
 Stack = Callable[..., tuple[Tensor, ...]]  # (x, *state, *weights) -> (output, *state)
 
@@ -91,13 +92,7 @@ class _AnyOrder(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         if torch.is_grad_enabled():
-            # Not autograd.grad of the saved tensors: where one of them depends on another, that
-            # would count the path between them twice.
-            outputs, pull, *_ = torch.func.vjp(ctx.composition, *ctx.saved_tensors)
-            grads = tuple(
-                torch.zeros_like(o) if g is None else g for g, o in zip(grads, outputs, strict=True)
-            )
-            return None, None, *pull(grads)
+            return None, None, *composed(ctx.composition, ctx.saved_tensors, grads)
         used = [(o, g) for o, g in zip(ctx.outputs, grads, strict=True) if g is not None]
         wanted = [leaf for leaf in ctx.leaves if leaf.requires_grad]
         outputs, cotangents = [o for o, _ in used], [g for _, g in used]

@@ -2,7 +2,7 @@
 
 from metarnn.graph.derive import Parts, Stage, cut, stages
 from metarnn.graph.graph import Builder, Graph, Node
-from metarnn.graph.interpret import evaluate, linear
+from metarnn.graph.interpret import Schedule, evaluate, linear
 from metarnn.graph.reverse import Reverse, reverse
 from metarnn.graph.trace import Untraceable, trace, trace_cell
 
@@ -12,6 +12,7 @@ __all__ = [
     "Node",
     "Parts",
     "Reverse",
+    "Schedule",
     "Stage",
     "Untraceable",
     "cut",

@@ -41,12 +41,16 @@ def cut(graph: Graph) -> Parts:
     """Cut a step into what runs before, in and after the loop over time."""
     whole = split_products(sink_slices(graph))
     bound = depends(whole, (k for k, n in enumerate(whole.nodes) if n.op == "state"))
-    heavy = {k for k, n in enumerate(whole.nodes) if not (n.elementwise or n.source) and n.op != "slice"}
+    heavy = {
+        k for k, n in enumerate(whole.nodes) if not (n.elementwise or n.source) and n.op != "slice"
+    }
     carried = whole.needed(whole.next_states)
 
     first = whole.needed(heavy - bound)  # computed before the loop
     late = depends(whole, heavy & bound - carried) - carried  # and after it
-    in_loop = whole.needed({*whole.next_states, *_arguments(whole, late), *whole.outputs.values()} - late)
+    in_loop = whole.needed(
+        {*whole.next_states, *_arguments(whole, late), *whole.outputs.values()} - late
+    )
     kept_nodes = sorted(({*_arguments(whole, late), *whole.outputs.values()} - late) & in_loop)
 
     hoisted: dict[str, int] = {}
@@ -169,12 +173,12 @@ def split_products(graph: Graph) -> Graph:
         for a in joined.args:
             width = graph.nodes[a].width
             attributes = {"map": node["map"], "start": offset, "stop": offset + width}
-            part = builder.add("linear", place[a], bias=node["bias"] and total is None, **attributes)
+            part = builder.add(
+                "linear", place[a], bias=node["bias"] and total is None, **attributes
+            )
             total = part if total is None else builder.add("add", total, part)
             offset += width
         assert total is not None
         place.append(total)
     outputs = {name: place[k] for name, k in graph.outputs.items()}
     return builder.graph([place[k] for k in graph.next_states], outputs, graph.window)
-
-

@@ -28,28 +28,41 @@ def linear(weights: Mapping[str, Tensor]) -> Linear:
     return apply
 
 
+class Schedule:
+    """The nodes to compute for some results, in order, worked out once.
+
+    `known` are nodes whose values will be given; `sources` are the others that must be.
+    """
+
+    def __init__(self, graph: Graph, results: Iterable[int], known: Iterable[int] = ()) -> None:
+        self.graph, self.results, known = graph, tuple(results), set(known)
+        todo, found = list(self.results), set()
+        while todo:
+            k = todo.pop()
+            if k not in found and k not in known:
+                found.add(k)
+                todo += graph.nodes[k].args
+        given = {k for k in found if graph.nodes[k].source and graph.nodes[k].op != "number"}
+        self.sources = tuple(sorted(given))
+        self.order = tuple(sorted(found - given))
+
+    def __call__(self, values: Mapping[int, Tensor], apply: Linear, like: Tensor) -> list[Tensor]:
+        """The results, from the values of sources and known nodes."""
+        values = dict(values)
+        for k in self.order:
+            node = self.graph.nodes[k]
+            if node.op == "number":
+                shape, kind = (node.width,), {"dtype": like.dtype, "device": like.device}
+                values[k] = torch.full(shape, node["value"], **kind)
+            elif node.op == "linear":
+                values[k] = apply(node, values[node.args[0]])
+            else:
+                values[k] = OPS[node.op].compute(*(values[a] for a in node.args), **node.attributes)
+        return [values[k] for k in self.results]
+
+
 def evaluate(
     graph: Graph, known: Mapping[int, Tensor], results: Iterable[int], apply: Linear, like: Tensor
 ) -> list[Tensor]:
-    """The values of `results` from those that are known; sources must be, numbers need not."""
-    results = list(results)
-    values = dict(known)
-    for k in sorted(_unknown(graph, results, values)):
-        node = graph.nodes[k]
-        if node.op == "number":
-            values[k] = torch.full((node.width,), node["value"], dtype=like.dtype, device=like.device)
-        elif node.op == "linear":
-            values[k] = apply(node, values[node.args[0]])
-        else:
-            values[k] = OPS[node.op].compute(*(values[a] for a in node.args), **node.attributes)
-    return [values[k] for k in results]
-
-
-def _unknown(graph: Graph, results: Iterable[int], known: Mapping[int, Tensor]) -> set[int]:
-    found, todo = set(), list(results)
-    while todo:
-        k = todo.pop()
-        if k not in found and k not in known:
-            found.add(k)
-            todo += graph.nodes[k].args
-    return found
+    """The values of `results` from those that are known; all sources but numbers must be."""
+    return Schedule(graph, results, known)(known, apply, like)

@@ -101,7 +101,9 @@ def reverse(graph: Graph, wanted: Iterable[str] = ()) -> Reverse:
                 back = builder.add("linear", adjoint, bias=False, transposed=True, **span)
                 receive(argument, back)
         else:
-            for a, (start, piece) in zip(node.args, _adjoints(builder, k, graph, value, adjoint, live), strict=True):
+            for a, (start, piece) in zip(
+                node.args, _adjoints(builder, k, graph, value, adjoint, live), strict=True
+            ):
                 if a in live:
                     receive(a, _narrowed(builder, piece, nodes[a].width), start)
     states = [k for k, n in enumerate(nodes) if n.op == "state"]

@@ -28,7 +28,9 @@ class Weight:
         self.builder, self.name, self.width, self.is_vector = builder, name, width, is_vector
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return _dispatch(function, args, kwargs or {})
 
 
@@ -60,7 +62,9 @@ class Value:
         return self.shape if dim is None else self.shape[dim]
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return _dispatch(function, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
@@ -126,9 +130,7 @@ def trace(
         if not isinstance(value, Value):
             raise Untraceable(f"{type(cell).__name__} returns a {type(value).__name__}, no value")
     # A state that depends on no row (a constant) is still as wide as declared.
-    nodes = [
-        _widened(value, n).node for value, n in zip(new, cell.states, strict=True)
-    ]
+    nodes = [_widened(value, n).node for value, n in zip(new, cell.states, strict=True)]
     return builder.graph(nodes, {name: v.node for name, v in outputs.items()}, cell.window)
 
 
@@ -212,7 +214,9 @@ def _linear(input: Value, weight: Weight, bias: Weight | None = None) -> Value:
 
 
 def _slice(x: Value, start: int, stop: int) -> Value:
-    return x if (start, stop) == (0, x.width) else _node(x.builder, "slice", x, start=start, stop=stop)
+    return (
+        x if (start, stop) == (0, x.width) else _node(x.builder, "slice", x, start=start, stop=stop)
+    )
 
 
 def _split(x: Value, size: int | list[int] | tuple[int, ...], dim: int = 0) -> tuple[Value, ...]:

@@ -88,7 +88,7 @@ class Recurrent(nn.Module):
     zoneout              units that keep their old value for a step; one number, or one a state part
     weight_drop          on whole weights; one number for all recurrent maps, or {map: number}
     init                 "orthogonal" or "torch", see `layers.initialize`
-    engine               "auto" or one of "cpu", "native", "scan", "eager"; `metarnn.explain` says why
+    engine               "auto", "cpu", "native", "scan" or "eager"; `metarnn.explain` tells why
     checkpoint_every     with k > 0 the backward pass recomputes stretches of k steps: memory for
                          T/k + k steps instead of T
     """
@@ -142,10 +142,18 @@ class Recurrent(nn.Module):
         # One cell a layer: the same unit for inputs of another width.
         self.floors = (self.cell, *[self.cell.resized(self.output_size)] * (num_layers - 1))
         _try_out(self.cell)
+        self._names: dict[tuple[int, int], dict[str, str]] = {}
         for k, direction in self._rows():
+            suffix = f"_l{k}" + ("_reverse" if direction else "")
+            self._names[k, direction] = {name: name + suffix for name in shapes(self.floors[k])}
             for name, shape in shapes(self.floors[k]).items():
                 weight = torch.empty(shape, device=device, dtype=dtype)
-                self.register_parameter(self._name(name, k, direction), nn.Parameter(weight))
+                self.register_parameter(name + suffix, nn.Parameter(weight))
+        # The width of each part of the state of a call. Layers may need different ones (past
+        # inputs, for a cell with a window): the widest counts.
+        self.state_sizes = tuple(
+            max(widths) for widths in zip(*map(state_sizes, self.floors), strict=True)
+        )
         self.reset_parameters()
         if engine in ("native", "scan"):
             choose(engine, Request(self.cell))  # one that can never run this cell is refused now
@@ -170,18 +178,9 @@ class Recurrent(nn.Module):
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
 
-    @property
-    def state_sizes(self) -> tuple[int, ...]:
-        """The width of each part of the state that a call takes and returns.
-
-        Layers may need different widths (past inputs, for a cell with a window): the widest counts.
-        """
-        return tuple(max(widths) for widths in zip(*map(state_sizes, self.floors), strict=True))
-
     def weights(self, layer: int, direction: int = 0) -> dict[str, Tensor]:
         """The weights of one direction of one layer, under the names its cell has for them."""
-        names = shapes(self.floors[layer])
-        return {name: getattr(self, self._name(name, layer, direction)) for name in names}
+        return {name: getattr(self, full) for name, full in self._names[layer, direction].items()}
 
     def extra_repr(self) -> str:
         shown = ("num_layers", "bidirectional", "merge", "residual", "batch_first", "engine")
@@ -231,7 +230,9 @@ class Recurrent(nn.Module):
             out, final = run(span, call, y, tuple(part[rows] for part in parts), engine)
             y = out + y if self.residual and k else out
             finals.append(final)
-        final = tuple(torch.cat(part) for part in zip(*finals, strict=True))
+        final = finals[0]
+        if len(finals) > 1:
+            final = tuple(torch.cat(part) for part in zip(*finals, strict=True))
         if not call.batched:
             final = tuple(part.squeeze(1) for part in final)
         return call.leave(y), final[0] if len(final) == 1 else final
@@ -341,7 +342,12 @@ class Recurrent(nn.Module):
                 )
                 outputs.append(output)
                 finals.append(final)
-            x = torch.cat(outputs, -1) if self.merge == "concat" else sum(outputs[1:], outputs[0])
+            if len(outputs) == 1:
+                x = outputs[0]
+            else:
+                x = torch.cat(outputs, -1) if self.merge == "concat" else outputs[0] + outputs[1]
+        if len(finals) == 1:
+            return x, tuple(part.unsqueeze(0) for part in finals[0])
         return x, tuple(torch.stack(part) for part in zip(*finals, strict=True))
 
     def _native(
@@ -375,10 +381,6 @@ class Recurrent(nn.Module):
     def _rows(self) -> Iterator[tuple[int, int]]:
         """(layer, direction), in the order of parameters and states."""
         return ((k, d) for k in range(self.num_layers) for d in range(self.directions))
-
-    @staticmethod
-    def _name(weight: str, layer: int, direction: int) -> str:
-        return f"{weight}_l{layer}" + ("_reverse" if direction else "")
 
 
 def _parts(state: Any) -> Sequence[Any]:

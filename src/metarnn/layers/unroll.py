@@ -40,7 +40,9 @@ def unroll(
     The state may come wider than the cell's (another layer's may be): the rest stays zero.
     """
     widths = [part.shape[-1] for part in state]
-    state = tuple(part[..., :n] for part, n in zip(state, state_sizes(cell), strict=True))
+    sizes = state_sizes(cell)
+    if sizes != tuple(widths):
+        state = tuple(part[..., :n] for part, n in zip(state, sizes, strict=True))
     resets = call.resets
     if backward:
         x = flip(x, call.lengths)
@@ -52,7 +54,10 @@ def unroll(
         output, final = _run(cell, weights, *rest)
     if call.alive is not None:
         output = output.masked_fill(~call.alive, 0)
-    final = tuple(pad(part, (0, n - part.shape[-1])) for part, n in zip(final, widths, strict=True))
+    final = tuple(
+        part if part.shape[-1] == n else pad(part, (0, n - part.shape[-1]))
+        for part, n in zip(final, widths, strict=True)
+    )
     return flip(output, call.lengths) if backward else output, final
 
 
@@ -72,9 +77,7 @@ def _run(
         x, kept = window.stack(x, state[-1], cell.window, call.lengths, resets)
         state, past = state[:-1], (kept,)
     zoneout = masks.zoneout[: len(cell.states)]
-    recurrence = Recurrence(
-        cell, weights, masks.columns, x, state, call.alive, resets, zoneout
-    )
+    recurrence = Recurrence(cell, weights, masks.columns, x, state, call.alive, resets, zoneout)
     if call.teacher is not None and cell.state_is_output:
         # No step waits for another one: the step is applied to all of them at once.
         states = recurrence.step(recurrence.inputs, (delayed(call.teacher, state[0]),))
@@ -85,9 +88,7 @@ def _run(
     return output, (*final, *past)
 
 
-def _run_with(
-    engine: str, recurrence: Recurrence, checkpoint_every: int
-) -> tuple[Tensor, State]:
+def _run_with(engine: str, recurrence: Recurrence, checkpoint_every: int) -> tuple[Tensor, State]:
     if engine == "cpu":
         try:
             return cpu.run(recurrence)
@@ -118,7 +119,9 @@ def _teach(
     previous = previous if resets is None else previous.masked_fill(resets, 0)
     x = torch.cat([x, previous], -1)
     state = (*inner, *past)
-    output, final = _run(cell.unit, weights, masks, call, x, resets, state, engine, checkpoint_every)
+    output, final = _run(
+        cell.unit, weights, masks, call, x, resets, state, engine, checkpoint_every
+    )
     return output, (*final[:parts], at_end(call.teacher, call.lengths), *final[parts:])
 
 

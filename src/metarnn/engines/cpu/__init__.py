@@ -18,7 +18,8 @@ def obstacle(cell: Cell) -> str:
     if _broken:
         return _broken[0]
     if not compiler():
-        return "no C compiler was found (looked for $CC, cc, gcc and clang)"
+        give_up(CannotCompile("no C compiler was found (looked for $CC, cc, gcc and clang)"))
+        return _broken[0]
     try:
         return _untraceable(cell)
     except TypeError:  # an option that has no hash
@@ -30,6 +31,9 @@ def _untraceable(cell: Cell) -> str:
     try:
         trace_cell(cell)
     except Untraceable as error:
+        kind = type(cell).__name__
+        message = f"metarnn runs {kind} in plain torch, slower: {error}"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)  # once a cell: results are kept
         return str(error)
     return ""
 

@@ -27,18 +27,22 @@ class Program:
     """C source and the order of the pointers it takes.
 
     `arrays` lists them as (kind, name): inputs and outputs [T, B, n], contexts [B, n], vectors
-    [n], states [slots, B, n], weights and biases of maps, scratch of `scratch[name]` numbers a
-    sequence, packed weights.
+    [n], states [slots, B, n] (the state before step s is in slot s % slots) and their initial
+    values [B, n], weights and biases of maps, scratch of `scratch[name]` numbers a sequence,
+    packed weights.
     """
 
     source: str
     arrays: tuple[tuple[str, str], ...]
     scratch: dict[str, int]
     packed: dict[str, tuple[int, int, int]]  # width, vectors a tile, numbers a lane and tile
+    outputs: dict[str, int]  # the width of each output that has an array
     aliases: dict[str, str]  # an output that is the same node as another one
-    units: int  # how many threads can share the work of one sequence
-    flops: int  # of the products, a step and sequence
-    barriers: int
+    states: int
+    shares: int  # how many threads can share the work of one sequence
+    aligned: bool
+    products: int  # multiply-adds a step and sequence
+    width: int  # of the widest row
 
 
 @dataclass
@@ -77,7 +81,6 @@ class Emitter:
         self.prologue: list[str] = []
         self.packing: list[str] = []
         self.units = 1
-        self.barriers = 0
 
     # --- memory -----------------------------------------------------------------------------
 
@@ -102,6 +105,8 @@ class Emitter:
         for index, result in enumerate(self.graph.next_states):
             w = self.nodes[result].width
             base = self.array("state", str(index))
+            first = self.array("initial", str(index))
+            self.packing.append(f"if (me == 0) memcpy({base}, {first}, B * {w} * sizeof(real));")
             add(f"real *before{index} = {base} + (s % J->slots[{index}]) * B * {w};")
             add(f"real *after{index} = {base} + ((s + 1) % J->slots[{index}]) * B * {w};")
             self.stores.setdefault(result, []).append(f"after{index}")
@@ -196,7 +201,6 @@ class Emitter:
                 body += self.copies()
             if self.must_meet():
                 body.append("meet(J, &round);")
-                self.barriers += 1
         if not self.stages:
             body += self.copies()
         time = "T - 1 - s" if self.backward else "s"
@@ -214,18 +218,23 @@ class Emitter:
             "}",
         ]
         source = "\n".join([PRELUDE, *work, EPILOGUE])
-        flops = sum(
-            2 * n.width * self.nodes[n.args[0]].width for n in self.nodes if n.op == "linear"
-        )
+        linear = [n for n in self.nodes if n.op == "linear"]
         return Program(
             source,
             tuple(self.arrays),
             self.scratch,
             self.packed,
+            {
+                n: self.nodes[k].width
+                for n, k in self.graph.outputs.items()
+                if n not in self.aliases
+            },
             self.aliases,
+            len(self.graph.next_states),
             self.units,
-            flops,
-            self.barriers,
+            all(self.width_of(stage) for stage in self.stages),
+            sum(n.width * self.nodes[n.args[0]].width for n in linear),
+            max((n.width for n in self.nodes), default=1),
         )
 
     def must_meet(self) -> bool:
@@ -267,11 +276,26 @@ class Emitter:
             for place, (c, u) in enumerate(chunk):
                 column = group.columns[c]
                 node = self.nodes[column.product]
-                lines.append(self.pack_one(node, column.start, group, u, offset, place, len(chunk), weight, per_tile))
+                lines.append(
+                    self.pack_one(
+                        node, column.start, group, u, offset, place, len(chunk), weight, per_tile
+                    )
+                )
             offset += len(chunk) * (group.inputs + 1)
         self.packing += [*lines, "}"]
 
-    def pack_one(self, node: Node, start: int, group: Group, u: int, offset: int, place: int, size: int, weight: str, per_tile: int) -> str:
+    def pack_one(
+        self,
+        node: Node,
+        start: int,
+        group: Group,
+        u: int,
+        offset: int,
+        place: int,
+        size: int,
+        weight: str,
+        per_tile: int,
+    ) -> str:
         back = bool(node.attributes.get("transposed"))
         # ld, first column and bias pointer are those of the whole map.
         matrix = self.map_pointer(node["map"])
@@ -360,13 +384,21 @@ class Emitter:
                     known[k] = f"V({number_text(node['value'])})"
                 elif k in stage.rest and node.elementwise:
                     known[k] = f"y{k}"
-                    lines.append(f"const v y{k} = {expression(node, [value(a) for a in node.args])};")
+                    lines.append(
+                        f"const v y{k} = {expression(node, [value(a) for a in node.args])};"
+                    )
                 else:
                     known[k] = f"y{k}"
                     base, offset = self.address(k)
                     if node.width == 1:
-                        at = base if node.op == "vector" else f"{base}[b * {offset[1]} + {offset[0]}]"
-                        lines.append(f"const v y{k} = V({at if node.op != 'vector' else base + '[0]'});")
+                        at = (
+                            base
+                            if node.op == "vector"
+                            else f"{base}[b * {offset[1]} + {offset[0]}]"
+                        )
+                        lines.append(
+                            f"const v y{k} = V({at if node.op != 'vector' else base + '[0]'});"
+                        )
                     else:
                         row = "" if self.root(k).op == "vector" else f"b * {offset[1]} + "
                         lines.append(f"const v y{k} = load({base} + {row}{offset[0]} + u, m);")
@@ -387,7 +419,9 @@ class Emitter:
                     lines += [
                         f"store({target} + b * {node.width} + {at} + u, {value(a)}, m);"
                         if False
-                        else f"store({target} + b * {node.width} + {at} + u, @, m);".replace("@", value(a))
+                        else f"store({target} + b * {node.width} + {at} + u, @, m);".replace(
+                            "@", value(a)
+                        )
                         for target in targets
                     ]
                     at += self.nodes[a].width
@@ -396,7 +430,9 @@ class Emitter:
                     if node.op == "linear" and node.width != n:
                         for at in range(0, node.width, n):
                             source = f"load({self.pointer[k]} + b * {node.width} + {at} + u, m)"
-                            lines.append(f"store({target} + b * {node.width} + {at} + u, {source}, m);")
+                            lines.append(
+                                f"store({target} + b * {node.width} + {at} + u, {source}, m);"
+                            )
                     else:
                         text = value(k)
                         lines.append(f"store({target} + b * {n} + u, {text}, m);")
@@ -429,7 +465,6 @@ class Emitter:
                     "}",
                 ]
             lines.append("meet(J, &round);")
-            self.barriers += 1
         lines += ["for (long b = B * me / threads; b < B * (me + 1) / threads; b++) {"]
         lines += self.row(stage)
         return [*lines, "}"]
@@ -533,7 +568,9 @@ class Emitter:
         x = at(arg)
         if node.op == "repeat":
             r = node["times"]
-            return [f"for (long i = 0; i < {n}; i++) for (long j = 0; j < {r}; j++) {to}[i * {r} + j] = {x}[i];"]
+            return [
+                f"for (long i = 0; i < {n}; i++) for (long j = 0; j < {r}; j++) {to}[i * {r} + j] = {x}[i];"
+            ]
         if node.op == "fold":
             r = node["times"]
             return [
@@ -547,7 +584,9 @@ class Emitter:
         if node.op == "norm":
             return [f"row_norm({to}, {x}, {n}, {number_text(node['eps'])});"]
         if node.op == "rstd":
-            return [f"{{ real mean; {to}[0] = row_rstd({x}, {n}, {number_text(node['eps'])}, &mean); }}"]
+            return [
+                f"{{ real mean; {to}[0] = row_rstd({x}, {n}, {number_text(node['eps'])}, &mean); }}"
+            ]
         if node.op in ("cumsum", "cumsum_back"):
             return [f"row_cumsum({to}, {x}, {n}, {int(node.op == 'cumsum_back')});"]
         raise NotImplementedError(node.op)
@@ -565,7 +604,9 @@ class Emitter:
             for target in self.stores[k]:
                 if node.op == "number":
                     value = number_text(node["value"])
-                    lines.append(f"for (long i = 0; i < {node.width}; i++) {target}[b * {node.width} + i] = {value};")
+                    lines.append(
+                        f"for (long i = 0; i < {node.width}; i++) {target}[b * {node.width} + i] = {value};"
+                    )
                 else:
                     base, (offset, row) = self.address(k)
                     step = "" if self.root(k).op == "vector" else f"b * {row} + "
@@ -579,7 +620,7 @@ class Emitter:
 
 def number_text(value: float) -> str:
     if value != value:
-        return "(real)__builtin_nan(\"\")"
+        return '(real)__builtin_nan("")'
     if value in (float("inf"), float("-inf")):
         return "(real)__builtin_inf()" if value > 0 else "(-(real)__builtin_inf())"
     return f"((real){float(value)!r})"

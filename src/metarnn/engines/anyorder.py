@@ -1,0 +1,27 @@
+"""Derivatives of any order for fused functions: the first is theirs, the others are composed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def composed(
+    function: Callable[..., tuple[Tensor, ...]],
+    tensors: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
+) -> Sequence[Tensor]:
+    """The vector–Jacobian product of a function in plain torch, itself differentiable.
+
+    A fused function's backward pass comes here when its own derivative may be asked for. It is not
+    autograd.grad of the saved tensors: where one of them depends on another, that would count the
+    path between them twice.
+    """
+    outputs, pull, *_ = torch.func.vjp(function, *tensors)
+    cotangents = tuple(
+        torch.zeros_like(output) if grad is None else grad
+        for grad, output in zip(grads, outputs, strict=True)
+    )
+    return pull(cotangents)

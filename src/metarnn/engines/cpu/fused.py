@@ -1,0 +1,197 @@
+"""The loop as one differentiable function of states, inputs and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metarnn.engines.anyorder import composed
+from metarnn.engines.cpu.kernel import Kernel
+from metarnn.engines.cpu.plan import Plan, Product
+from metarnn.graph import Schedule, linear
+
+Arrays = dict[tuple[str, str], Tensor]
+
+
+def fused(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Final states [B, n], then kept outputs [T, B, n], from states and `plan.sources`."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return _Fused.apply(plan, steps, batch, *tensors)  # type: ignore[return-value]
+    return _forward(plan, "infer", steps, batch, tensors)[0]
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, steps: int, batch: int, *tensors: Tensor) -> Any:
+        plan.kernel("back", tensors[0].dtype)  # if it cannot be compiled, better now than later
+        results, states, products = _forward(plan, "train", steps, batch, tensors)
+        ctx.save_for_backward(*tensors, *states, *products)
+        ctx.plan, ctx.steps, ctx.batch = plan, steps, batch
+        ctx.set_materialize_grads(False)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        plan, steps, batch = ctx.plan, ctx.steps, ctx.batch
+        count = len(plan.loop.states)
+        given = count + len(plan.sources)
+        tensors, saved = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
+        if torch.is_grad_enabled():
+            pulled = composed(lambda *t: _composition(plan, steps, batch, t), tensors, grads)
+            return None, None, None, *pulled
+        states, products = saved[:count], saved[count:]
+        outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads)
+        found: list[Tensor | None] = list(adjoints)
+        needed = ctx.needs_input_grad[3 + count :]
+        for (kind, name), tensor, need in zip(plan.sources, tensors[count:], needed, strict=True):
+            if not need:
+                found.append(None)
+            elif kind in ("weight", "bias"):
+                found.append(_of_map(plan, kind, name, tensor, outputs, states, steps))
+            else:
+                grad = outputs.get(f"d{kind}.{name}")
+                shared = {"vector": (0, 1), "context": (0,)}.get(kind)
+                found.append(grad if grad is None or shared is None else grad.sum(shared))
+        return None, None, None, *found
+
+
+def _forward(
+    plan: Plan, which: str, steps: int, batch: int, tensors: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Results as of `fused`; all states [slots, B, n]; the products' results [T, B, n]."""
+    dtype, widths = tensors[0].dtype, plan.loop.states
+    kernel = plan.kernel(which, dtype)
+    arrays: Arrays = dict(zip(plan.sources, tensors[len(widths) :], strict=True))
+    slots, states = [], []
+    for k, width in enumerate(widths):
+        all_kept = which == "train" or k in plan.shared.values()
+        slots.append(steps + 1 if all_kept else 2)
+        states.append(torch.empty(slots[k], batch, width, dtype=dtype))
+        arrays["state", str(k)], arrays["initial", str(k)] = states[k], tensors[k]
+    outputs = _call(kernel, arrays, slots, steps, batch)
+    results = [states[k][steps % slots[k]] for k in range(len(widths))]
+    for name in plan.loop.outputs:
+        shared = plan.shared.get(name)
+        results.append(outputs[name] if shared is None else states[shared][1:])
+    saved = range(len(plan.products)) if which == "train" else ()
+    return results, states, [outputs[f"product.{i}"] for i in saved]
+
+
+def _reverse(
+    plan: Plan,
+    steps: int,
+    batch: int,
+    tensors: Sequence[Tensor],
+    states: Sequence[Tensor],
+    products: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """The outputs of the reverse loop, and the adjoints of the initial states."""
+    dtype, widths = tensors[0].dtype, plan.loop.states
+    arrays: Arrays = dict(zip(plan.sources, tensors[len(widths) :], strict=True))
+    adjoints = [torch.empty(2, batch, width, dtype=dtype) for width in widths]
+
+    def given(grad: Tensor | None, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=dtype) if grad is None else grad.contiguous()
+
+    for k, width in enumerate(widths):
+        arrays["input", f"before.{k}"] = states[k]
+        arrays["state", str(k)] = adjoints[k]
+        arrays["initial", str(k)] = given(grads[k], batch, width)
+    for i, product in enumerate(products):
+        arrays["input", f"product.{i}"] = product
+    for (name, k), grad in zip(plan.loop.outputs.items(), grads[len(widths) :], strict=True):
+        arrays["input", f"grad.{name}"] = given(grad, steps, batch, plan.loop.nodes[k].width)
+    outputs = _call(plan.kernel("back", dtype), arrays, [2] * len(widths), steps, batch)
+    return outputs, [adjoint[steps % 2] for adjoint in adjoints]
+
+
+def _call(
+    kernel: Kernel, arrays: Arrays, slots: list[int], steps: int, batch: int
+) -> dict[str, Tensor]:
+    """Run a kernel; its outputs [T, B, n] by name."""
+    outputs = {
+        name: torch.empty(steps, batch, width, dtype=kernel.dtype)
+        for name, width in kernel.program.outputs.items()
+    }
+    for name, output in outputs.items():
+        arrays["output", name] = output
+    kernel(arrays, slots, steps, batch)
+    for alias, name in kernel.program.aliases.items():
+        outputs[alias] = outputs[name]
+    return outputs
+
+
+def _of_map(
+    plan: Plan,
+    kind: str,
+    name: str,
+    tensor: Tensor,
+    outputs: dict[str, Tensor],
+    states: Sequence[Tensor],
+    steps: int,
+) -> Tensor | None:
+    """The gradient of a map's weight or bias: one product over all steps for each use of it."""
+    total = None
+    for i, product in enumerate(plan.products):
+        if product.map != name or f"dproduct.{i}" not in outputs:
+            continue
+        if kind == "bias" and not product.bias:
+            continue
+        adjoint = outputs[f"dproduct.{i}"].flatten(0, 1)
+        part = (
+            adjoint.sum(0)
+            if kind == "bias"
+            else _weight(product, i, adjoint, outputs, states, steps)
+        )
+        if part.shape != tensor.shape:
+            whole = torch.zeros_like(tensor)
+            whole[:, product.columns] = part
+            part = whole
+        total = part if total is None else total + part
+    return total
+
+
+def _weight(
+    product: Product,
+    number: int,
+    adjoint: Tensor,
+    outputs: dict[str, Tensor],
+    states: Sequence[Tensor],
+    steps: int,
+) -> Tensor:
+    if product.state is None:
+        argument = outputs[f"argument.{number}"]
+    else:
+        argument = states[product.state][:steps]
+    return adjoint.T @ argument.flatten(0, 1)
+
+
+def _composition(
+    plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """What the fused function computes, in plain torch: its derivatives are autograd's."""
+    loop, count = plan.loop, len(plan.loop.states)
+    sources = dict(zip(plan.sources, tensors[count:], strict=True))
+    apply = linear({f"{k}_{n}": t for (k, n), t in sources.items() if k in ("weight", "bias")})
+    step = Schedule(loop, loop.results)
+    fixed, streams, places = {}, {}, {}
+    for k in step.sources:
+        node = loop.nodes[k]
+        if node.op == "state":
+            places[k] = node["index"]
+        elif node.op == "input":
+            streams[k] = sources["input", node["name"]].unbind(0)
+        else:
+            fixed[k] = sources[node.op, node["name"]]
+    state, rows = tuple(tensors[:count]), []
+    for t in range(steps):
+        values = {k: stream[t] for k, stream in streams.items()}
+        values |= {k: state[index] for k, index in places.items()}
+        found = [f.expand(batch, -1) for f in step({**fixed, **values}, apply, tensors[0])]
+        state = tuple(found[:count])
+        rows.append(found[count:])
+    return (*state, *(torch.stack(part) for part in zip(*rows, strict=True)))

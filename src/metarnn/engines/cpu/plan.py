@@ -1,0 +1,121 @@
+"""What is worked out once for a cell: its graph with masks, cut, differentiated, compiled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metarnn.cells import Cell, Theta
+from metarnn.engines.cpu.emit import Emitter
+from metarnn.engines.cpu.kernel import Kernel
+from metarnn.engines.recurrence import Recurrence, Zoneout, guarded
+from metarnn.graph import Graph, Parts, Reverse, Schedule, cut, reverse, trace
+
+# Inputs that are 0/1 masks: no gradient is asked for.
+MASKS = ("alive", "resets", "zoneout.", "columns.")
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product in the loop, and what its weight's gradient is made of."""
+
+    map: str
+    start: int
+    stop: int
+    bias: bool
+    state: int | None  # the state it multiplies, if it is one
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+class Plan:
+    """A recurrence's graph cut in three, and the kernels made of its loop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts, self.loop = parts, parts.loop
+        nodes = self.loop.nodes
+        linear = [k for k, n in enumerate(nodes) if n.op == "linear"]
+        self.products = [
+            Product(
+                nodes[k]["map"],
+                nodes[k]["start"],
+                nodes[k]["stop"],
+                nodes[k]["bias"],
+                nodes[nodes[k].args[0]].attributes.get("index"),
+            )
+            for k in linear
+        ]
+        # What the loop reads, in the order of the fused function's arguments after the states.
+        self.sources = [
+            (kind, name)
+            for kind in ("input", "context", "vector")
+            for name in self.loop.named(kind)
+        ]
+        self.sources += [("weight", name) for name in dict.fromkeys(p.map for p in self.products)]
+        self.sources += [
+            ("bias", name) for name in dict.fromkeys(p.map for p in self.products if p.bias)
+        ]
+        # A kept output that is the next value of a state lies in the array of that state.
+        following = self.loop.next_states
+        self.shared = {
+            name: following.index(k) for name, k in self.loop.outputs.items() if k in following
+        }
+        own = {name: k for name, k in self.loop.outputs.items() if name not in self.shared}
+        saved = {f"product.{i}": k for i, k in enumerate(linear)}
+        self._graphs = {
+            "infer": Graph(nodes, following, own, self.loop.maps),
+            "train": Graph(nodes, following, {**own, **saved}, self.loop.maps),
+        }
+        self._kernels: dict[tuple[str, torch.dtype], Kernel] = {}
+
+    @cached_property
+    def back(self) -> Reverse:
+        wanted = [name for kind, name in self.sources if kind in ("input", "context")]
+        return reverse(self.loop, [name for name in wanted if not name.startswith(MASKS)])
+
+    def kernel(self, which: str, dtype: torch.dtype) -> Kernel:
+        """The kernel "infer", "train" (keeps what the backward pass needs) or "back"."""
+        if (which, dtype) not in self._kernels:
+            graph = self.back.graph if which == "back" else self._graphs[which]
+            program = Emitter(graph, backward=which == "back").emit()
+            self._kernels[which, dtype] = Kernel(program, dtype)
+        return self._kernels[which, dtype]
+
+    @cached_property
+    def before(self) -> Schedule:
+        """From the sources to what is hoisted."""
+        return Schedule(self.parts.whole, self.parts.hoisted.values())
+
+    @cached_property
+    def after(self) -> Schedule:
+        """From the sources and what the loop kept to the output."""
+        whole = self.parts.whole
+        return Schedule(whole, [whole.outputs["y"]], self.parts.kept.values())
+
+
+@lru_cache(maxsize=512)
+def _plan(cell: Cell, masks: tuple[str, ...], zoneout: Zoneout, columns: tuple[str, ...]) -> Plan:
+    def step(weights: Any, inputs: Any, contexts: Any, state: Any) -> Any:
+        scales = {name: contexts[f"columns.{name}"] for name in columns}
+        theta = Theta(cell, weights, scales)
+        drive = cell.drive(theta, inputs["x"])
+        new = guarded(cell, theta, drive, inputs, state, zoneout)
+        return new, {"y": cell.output(theta, drive, new)}
+
+    widths = {"x": cell.window * cell.input_size}
+    for mask in masks:
+        widths[mask] = cell.states[int(mask[8:])] if mask.startswith("zoneout.") else 1
+    contexts = {f"columns.{name}": cell.maps[name].inputs for name in columns}
+    return Plan(cut(trace(step, cell, widths, contexts)))
+
+
+def plan(recurrence: Recurrence) -> Plan:
+    """The plan for a recurrence; those of the same cell with the same kinds of masks share one."""
+    zoneout = tuple(True if isinstance(z, Tensor) else z for z in recurrence.zoneout)
+    return _plan(recurrence.cell, tuple(recurrence.masks), zoneout, tuple(recurrence.columns))

@@ -3,6 +3,7 @@
 from metarnn import cells
 from metarnn.cells import Cell, LinearCell, Map, Theta, cell
 from metarnn.engines import explain
+from metarnn.graph import GraphCell
 from metarnn.layers import (
     GRU,
     LSTM,
@@ -26,6 +27,7 @@ __all__ = [
     "RNN",
     "SRU",
     "Cell",
+    "GraphCell",
     "Jordan",
     "LinearCell",
     "Map",

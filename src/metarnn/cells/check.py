@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import NoReturn
@@ -14,9 +15,13 @@ def refuse(argument: str, value: object, expected: str, advice: str = "") -> NoR
 
 
 def size(argument: str, value: object, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    try:
+        whole = operator.index(value)  # type: ignore[arg-type]  numpy's integers count too
+    except TypeError:
+        whole = least - 1
+    if isinstance(value, bool) or whole < least:
         refuse(argument, value, f"a whole number, at least {least}")
-    return value
+    return whole
 
 
 def number(argument: str, value: object) -> float:

@@ -23,10 +23,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 1
 
+    from metarnn.cli.bench import cells
+    from metarnn.cli.cell import show
     from metarnn.cli.doctor import doctor
 
+    def cell() -> None:
+        """Look at a cell: `metarnn cell show lstm`."""
+
+    def bench() -> None:
+        """Measure how fast things are here: `metarnn bench cells`."""
+
+    # Commands of two words, by the first: {first: {second: function}}.
+    groups = {"cell": {"show": show}, "bench": {"cells": cells}}
+    if arguments and arguments[0] in groups:
+        group, *arguments = arguments
+        subcommand_cli_from_dict(
+            groups[group], prog=f"metarnn {group}", args=arguments or ["--help"]
+        )
+        return 0
     subcommand_cli_from_dict(
-        {"doctor": doctor},
+        {"doctor": doctor, "cell": cell, "bench": bench},
         prog="metarnn",
         description="Recurrent sequence models whose recurrent unit is learned. "
         "`metarnn --version` prints the version.",

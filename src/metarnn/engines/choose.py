@@ -82,6 +82,11 @@ def transformed() -> bool:
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
+def circumstances() -> tuple[bool, ...]:
+    """What a choice depends on beside the request; it may change from call to call."""
+    return transformed(), cpu.broken()
+
+
 def _native_is_faster(request: Request) -> str:
     # Measured on 2 cores (docs/results.md): without gradients oneDNN's LSTM is ahead from a
     # batch of 4 on; with gradients, with lengths, and for GRU and Elman generated C is.

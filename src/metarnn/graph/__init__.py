@@ -1,25 +1,40 @@
-"""A cell's step as data: traced from torch, run, cut into stages, differentiated."""
+"""A cell's step as data: traced, saved, printed, drawn, run, cut into stages, differentiated."""
 
+from metarnn.graph.cell import GraphCell
+from metarnn.graph.check import GraphError, check_graph
 from metarnn.graph.derive import Parts, Stage, cut, stages
+from metarnn.graph.draw import svg
+from metarnn.graph.formula import latex, text
 from metarnn.graph.graph import Builder, Graph, Node
 from metarnn.graph.interpret import Schedule, evaluate, linear
 from metarnn.graph.reverse import Reverse, reverse
+from metarnn.graph.serialize import from_json, read, save, to_json
 from metarnn.graph.trace import Untraceable, trace, trace_cell
 
 __all__ = [
     "Builder",
     "Graph",
+    "GraphCell",
+    "GraphError",
     "Node",
     "Parts",
     "Reverse",
     "Schedule",
     "Stage",
     "Untraceable",
+    "check_graph",
     "cut",
     "evaluate",
+    "from_json",
+    "latex",
     "linear",
+    "read",
     "reverse",
+    "save",
     "stages",
+    "svg",
+    "text",
+    "to_json",
     "trace",
     "trace_cell",
 ]

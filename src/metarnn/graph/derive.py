@@ -119,43 +119,55 @@ def sink_slices(graph: Graph) -> Graph:
     A slice of an elementwise result is that operation on slices, a slice of joined rows a slice of
     one of them: so gates that were split off one long row become rows of the hidden width.
     """
+    nodes = graph.nodes
+    # First, backwards, which spans of each node are read; then, forwards, each of them is built.
+    spans: list[dict[tuple[int, int], None]] = [{} for _ in nodes]
+    for k in graph.results:
+        spans[k][0, nodes[k].width] = None
+    for k in range(len(nodes) - 1, -1, -1):
+        for span in spans[k]:
+            for a, part in _reads(graph, k, *span):
+                spans[a][part] = None
+
     builder = Builder(graph.maps)
-    place: list[int] = []
+    place: dict[tuple[int, tuple[int, int]], int] = {}
+    for k, node in enumerate(nodes):
+        for start, stop in spans[k]:
+            args = [place[read] for read in _reads(graph, k, start, stop)]
+            if node.op == "number":
+                made = builder.number(node["value"], stop - start)
+            elif node.op in ("slice", "identity") or (node.op == "join" and len(args) == 1):
+                made = args[0]
+            elif node.elementwise or node.op == "join":
+                made = builder.add(node.op, *args, **node.attributes)
+            else:
+                made = builder.copy(node, tuple(args))
+                if (start, stop) != (0, node.width):
+                    made = builder.add("slice", made, start=start, stop=stop)
+            place[k, (start, stop)] = made
+    whole = [place.get((k, (0, node.width)), -1) for k, node in enumerate(nodes)]
+    outputs = {name: whole[k] for name, k in graph.outputs.items()}
+    return builder.graph([whole[k] for k in graph.next_states], outputs, graph.window)
 
-    def cut_out(k: int, start: int, stop: int) -> int:
-        """Numbers [start, stop) of node k of the new graph."""
-        node = builder.nodes[k]
-        if (start, stop) == (0, node.width):
-            return k
-        if node.op == "number":
-            return builder.number(node["value"], stop - start)
-        if node.op == "slice":
-            return cut_out(node.args[0], node["start"] + start, node["start"] + stop)
-        if node.elementwise:
-            args = [
-                a if builder.nodes[a].width == 1 else cut_out(a, start, stop) for a in node.args
-            ]
-            return builder.add(node.op, *args, **node.attributes)
-        if node.op == "join":
-            parts, offset = [], 0
-            for a in node.args:
-                end = offset + builder.nodes[a].width
-                if offset < stop and start < end:
-                    parts.append(cut_out(a, max(start, offset) - offset, min(stop, end) - offset))
-                offset = end
-            return parts[0] if len(parts) == 1 else builder.add("join", *parts)
-        return builder.add("slice", k, start=start, stop=stop)
 
-    for node in graph.nodes:
-        args = tuple(place[a] for a in node.args)
-        if node.op == "slice":
-            place.append(cut_out(args[0], node["start"], node["stop"]))
-        elif node.op == "identity":
-            place.append(args[0])
-        else:
-            place.append(builder.copy(node, args))
-    outputs = {name: place[k] for name, k in graph.outputs.items()}
-    return builder.graph([place[k] for k in graph.next_states], outputs, graph.window)
+def _reads(graph: Graph, k: int, start: int, stop: int) -> list[tuple[int, tuple[int, int]]]:
+    """What numbers [start, stop) of node k are made of: (argument, (start, stop)) each."""
+    node = graph.nodes[k]
+    if node.op == "slice":
+        return [(node.args[0], (node["start"] + start, node["start"] + stop))]
+    if node.elementwise:
+        widths = [graph.nodes[a].width for a in node.args]
+        spans = [(0, 1) if width == 1 else (start, stop) for width in widths]
+        return list(zip(node.args, spans, strict=True))
+    if node.op != "join":
+        return [(a, (0, graph.nodes[a].width)) for a in node.args]
+    found, offset = [], 0
+    for a in node.args:
+        end = offset + graph.nodes[a].width
+        if offset < stop and start < end:
+            found.append((a, (max(start, offset) - offset, min(stop, end) - offset)))
+        offset = end
+    return found
 
 
 def split_products(graph: Graph) -> Graph:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from metarnn.cells import Map
@@ -24,6 +25,9 @@ class Node:
     args: tuple[int, ...] = ()
     width: int = 1
     attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.op, self.args, self.width, frozenset(self.attributes.items())))
 
     def __getitem__(self, name: str) -> Any:
         return self.attributes[name]
@@ -49,6 +53,18 @@ class Graph:
     outputs: Mapping[str, int]
     maps: Mapping[str, Map]
     window: int = 1
+
+    @cached_property
+    def _hash(self) -> int:
+        named = frozenset(self.outputs.items()), frozenset(self.maps.items())
+        return hash((self.nodes, self.next_states, *named, self.window))
+
+    def __hash__(self) -> int:
+        return self._hash  # kept: plans are looked up by their cell at every call
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without what is kept: another process hashes strings differently.
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def states(self) -> tuple[int, ...]:
@@ -84,9 +100,12 @@ class Builder:
 
     def add(self, op: str, *args: int, width: int | None = None, **attributes: Any) -> int:
         """The index of op(args); width is needed for sources only."""
+        width = width if op in ops.SOURCES else None  # of all others it follows
         key = (op, args, width, tuple(sorted(attributes.items())))
         if key in self._known:
             return self._known[key]
+        if op in ops.OPS and ops.OPS[op].arity not in (-1, len(args)):
+            raise ValueError(f"{op} takes {ops.OPS[op].arity} values, not {len(args)}")
         if width is None:
             widths = [self.nodes[k].width for k in args]
             if op == "linear":

@@ -33,7 +33,7 @@ class Reverse:
 
 
 def reverse(graph: Graph, wanted: Iterable[str] = ()) -> Reverse:
-    """The backward pass of a step. `wanted` names the inputs and contexts whose adjoint is asked."""
+    """The backward pass of a step, with adjoints of the inputs and contexts named in `wanted`."""
     wanted = set(wanted)
     nodes = graph.nodes
     products = tuple(k for k, n in enumerate(nodes) if n.op == "linear")
@@ -116,7 +116,7 @@ def reverse(graph: Graph, wanted: Iterable[str] = ()) -> Reverse:
 
 
 def _narrowed(builder: Builder, node: int, width: int) -> int:
-    """An adjoint for a value of that width: a row of width 1 was repeated, so its adjoints add up."""
+    """An adjoint for a value of that width: one number was repeated, so its adjoints add up."""
     return builder.add("sum", node) if width == 1 and builder.nodes[node].width > 1 else node
 
 
@@ -187,6 +187,11 @@ def _adjoints(
             )
         ],
     }
+    if node.op == "rstd":  # y = 1 / std: -y³ (x - mean) / n
+        n = graph.nodes[node.args[0]].width
+        cube = add("mul", y, add("mul", y, y))
+        centred = add("sub", args[0], add("mean", args[0]))
+        return [(0, add("mul", add("mul", add("mul", g, cube), b.number(-1 / n)), centred))]
     if node.op == "join":
         found, offset = [], 0
         for a in node.args:

@@ -7,7 +7,7 @@ size gets in, and an operation that graphs do not have is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -99,6 +99,24 @@ class Value:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __gt__(self, other: Any) -> Value:
+        return _dispatch(torch.gt, (self, other), {})
+
+    def __lt__(self, other: Any) -> Value:
+        return _dispatch(torch.lt, (self, other), {})
+
+    def __pow__(self, exponent: Any) -> Value:
+        return _dispatch(torch.pow, (self, exponent), {})
+
+    def __bool__(self) -> bool:
+        raise Untraceable("a step that branches on its values: use torch.where")
+
+    # Python's own meaning of == would be taken for an answer.
+    def __eq__(self, other: object) -> Any:
+        return _dispatch(torch.eq, (self, other), {})
+
+    __hash__ = object.__hash__
+
 
 def trace(
     function: Callable[..., tuple[tuple[Any, ...], Mapping[str, Any]]],
@@ -124,7 +142,12 @@ def trace(
             weights[name] = Value(builder, builder.add("vector", width=shape[0], name=name))
         else:
             weights[name] = Weight(builder, name, shape[0], is_vector=False)
-    new, outputs = function(weights, sources["input"], sources["context"], state)
+    try:
+        new, outputs = function(weights, sources["input"], sources["context"], state)
+    except Untraceable:
+        raise
+    except Exception as error:  # a value is no tensor: whatever a step wants of one may be missing
+        raise Untraceable(f"{type(cell).__name__} cannot be traced: {error}") from error
     results = [*new, *outputs.values()]
     for value in results:
         if not isinstance(value, Value):
@@ -144,6 +167,19 @@ def trace_cell(cell: Cell) -> Graph:
         return new, {"y": cell.output(theta, drive, new)}
 
     return trace(step, cell, {"x": cell.window * cell.input_size})
+
+
+def replay(
+    graph: Graph, order: Iterable[int], values: dict[int, Value], apply: Any, builder: Builder
+) -> None:
+    """Add nodes of a graph to a trace, in that order; `values` holds the others and gets these."""
+    for k in order:
+        node = graph.nodes[k]
+        if node.op == "linear":
+            values[k] = apply(node, values[node.args[0]])
+        else:
+            args = tuple(values[a].node for a in node.args)
+            values[k] = Value(builder, builder.copy(node, args))
 
 
 def _widened(value: Value, width: int) -> Value:
@@ -180,7 +216,7 @@ def _dispatch(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         return rule(*args, **kwargs)
     except Untraceable:
         raise
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, AttributeError) as error:
         raise Untraceable(f"{name} with these arguments: {error}") from error
 
 
@@ -214,9 +250,9 @@ def _linear(input: Value, weight: Weight, bias: Weight | None = None) -> Value:
 
 
 def _slice(x: Value, start: int, stop: int) -> Value:
-    return (
-        x if (start, stop) == (0, x.width) else _node(x.builder, "slice", x, start=start, stop=stop)
-    )
+    if (start, stop) == (0, x.width):
+        return x
+    return _node(x.builder, "slice", x, start=start, stop=stop)
 
 
 def _split(x: Value, size: int | list[int] | tuple[int, ...], dim: int = 0) -> tuple[Value, ...]:
@@ -276,7 +312,7 @@ def _layer_norm(
 ) -> Value:
     if tuple(shape) != (x.width,):
         raise Untraceable(f"layer norm over {tuple(shape)} of a row of {x.width}")
-    y = _node(x.builder, "norm", x, eps=eps)
+    y = _node(x.builder, "norm", x, eps=float(eps))
     y = y if weight is None else _node(x.builder, "mul", y, weight)
     return y if bias is None else _node(x.builder, "add", y, bias)
 
@@ -287,6 +323,12 @@ def _masked_fill(x: Value, mask: Value, value: float) -> Value:
 
 def _silu(x: Value, inplace: bool = False) -> Value:
     return _node(x.builder, "mul", x, _node(x.builder, "sigmoid", x))
+
+
+def _pow(x: Value, exponent: Any) -> Value:
+    if exponent != 2:
+        raise Untraceable(f"the power {exponent!r} of a value: only squares are known")
+    return _node(x.builder, "mul", x, x)
 
 
 def _clamp(x: Value, min: Any = None, max: Any = None) -> Value:
@@ -307,6 +349,9 @@ for _functions, _rule in [
     ((torch.maximum, T.maximum), _plain("max")),
     ((torch.minimum, T.minimum), _plain("min")),
     ((torch.where,), _plain("where")),
+    ((torch.gt, T.gt, T.__gt__), _plain("greater")),
+    ((torch.lt, T.lt, T.__lt__), lambda a, b: _node(_builder(a, b), "greater", b, a)),
+    ((torch.pow, T.pow, T.__pow__), _pow),
     ((torch.sigmoid, T.sigmoid, F.sigmoid), _plain("sigmoid")),
     ((torch.tanh, T.tanh, F.tanh), _plain("tanh")),
     ((torch.relu, T.relu, F.relu), lambda x, inplace=False: _node(x.builder, "relu", x)),

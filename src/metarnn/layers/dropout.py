@@ -31,6 +31,10 @@ class Dropout:
     zoneout: tuple[float, ...] = ()
     weight: Mapping[str, float] | None = None
 
+    def acts(self, training: bool) -> bool:
+        """Whether anything inside a layer is dropped or held."""
+        return bool(self.zoneout or (training and (self.recurrent or self.weight)))
+
     @classmethod
     def of(
         cls,
@@ -82,6 +86,9 @@ class Masks:
     columns: Mapping[str, Tensor]  # factors on the inputs of the recurrent maps, [B, n]
     zoneout: tuple[Tensor | float | None, ...]  # the old state's weight in each state part
     weights: Mapping[str, Tensor]  # factors on whole weights
+
+
+NOTHING = Masks({}, (), {})
 
 
 def keep(p: float, *shape: int, like: Tensor) -> Tensor:

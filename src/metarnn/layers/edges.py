@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ class Inputs:
     batch_first: bool
     packed: PackedSequence | None
 
-    @property
+    @cached_property
     def alive(self) -> Tensor | None:
         """[T, B, 1], false from the end of each sequence on."""
         if self.lengths is None:
@@ -152,6 +153,15 @@ def enter_state(
     if state is None:
         return tuple(like.new_zeros(rows, batch, n) for n in sizes)
     parts = (state,) if isinstance(state, Tensor) else state
+    if batched and type(parts) is tuple and len(parts) == len(sizes):
+        # What a layer returned needs no closer look; a stream brings it back at every step.
+        for part, n in zip(parts, sizes, strict=True):
+            if not isinstance(part, Tensor) or part.shape != (rows, batch, n):
+                break
+            if part.dtype != like.dtype or part.device != like.device:
+                break
+        else:
+            return parts
     if not isinstance(parts, tuple | list) or not all(isinstance(s, Tensor) for s in parts):
         raise TypeError(f"state is {type(state).__name__}: expected a tensor or a tuple of tensors")
     if len(parts) != len(sizes):
@@ -165,7 +175,8 @@ def enter_state(
         if full.shape[1:] != (batch, n) or full.shape[0] not in (1, directions, rows):
             shape = [rows, batch, n] if batched else [rows, n]
             check.refuse(f"{name}.shape", tuple(part.shape), f"{shape}, or that of one layer")
-        checked.append(full.repeat(rows // full.shape[0], 1, 1))
+        times = rows // full.shape[0]
+        checked.append(full if times == 1 else full.repeat(times, 1, 1))
     return tuple(checked)
 
 

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from metarnn.cells import Cell, Feedback, State, Theta, check, shapes
-from metarnn.engines import ENGINES, Choice, Request, choose, native
+from metarnn.engines import ENGINES, Choice, Request, choose, circumstances, cpu, native
 from metarnn.layers import edges
-from metarnn.layers.dropout import Dropout, Masks, keep, sample
+from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import initialize
 from metarnn.layers.unroll import state_sizes, unroll
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _uncompiled(function: F) -> F:
-    """Kept from torch.compile, which would unroll the loop over time, for minutes.
-
-    The model around the layer is compiled all the same.
-    """
-    return cast(F, torch.compiler.disable(function))
 
 
 @dataclass(frozen=True)
@@ -142,6 +131,8 @@ class Recurrent(nn.Module):
         # One cell a layer: the same unit for inputs of another width.
         self.floors = (self.cell, *[self.cell.resized(self.output_size)] * (num_layers - 1))
         _try_out(self.cell)
+        self._choices: dict[Any, Choice] = {}
+        self._steps: dict[torch.dtype, list[cpu.Step] | None] = {}
         self._names: dict[tuple[int, int], dict[str, str]] = {}
         for k, direction in self._rows():
             suffix = f"_l{k}" + ("_reverse" if direction else "")
@@ -180,7 +171,11 @@ class Recurrent(nn.Module):
 
     def weights(self, layer: int, direction: int = 0) -> dict[str, Tensor]:
         """The weights of one direction of one layer, under the names its cell has for them."""
-        return {name: getattr(self, full) for name, full in self._names[layer, direction].items()}
+        own = self._parameters  # getattr finds them too, and parametrised ones, but takes longer
+        return {
+            name: own[full] if full in own else getattr(self, full)
+            for name, full in self._names[layer, direction].items()
+        }
 
     def extra_repr(self) -> str:
         shown = ("num_layers", "bidirectional", "merge", "residual", "batch_first", "engine")
@@ -206,9 +201,9 @@ class Recurrent(nn.Module):
         teacher  [T, B, O], the true outputs, which take the place of the layer's own where it
                  feeds them back: step t sees teacher[t-1]
         """
-        return self._forward(x, state, lengths, resets, steps, teacher)
+        run = self._uncompiled if torch.compiler.is_compiling() else self._forward
+        return run(x, state, lengths, resets, steps, teacher)
 
-    @_uncompiled
     def _forward(self, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
         call, parts = self._enter(x, state, *arguments)
         engine = self._choose(call).engine
@@ -237,6 +232,66 @@ class Recurrent(nn.Module):
             final = tuple(part.squeeze(1) for part in final)
         return call.leave(y), final[0] if len(final) == 1 else final
 
+    # torch.compile would unroll a loop over time, for minutes; so it leaves the layer as it is, and
+    # compiles the model around it.
+    _uncompiled = torch.compiler.disable(_forward)
+
+    def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """One time step, for inputs that arrive one by one: x [B, I] or [I] -> output, state.
+
+        Without gradients, on a CPU, all of it is one call of generated C a layer.
+        """
+        if self.bidirectional:
+            check.refuse("step", "of a bidirectional layer", "one direction: the other needs the end")
+        if x.dim() not in (1, 2):
+            check.refuse("x.shape", tuple(x.shape), "[batch, input], or [input] for one sequence")
+        steps = self._compiled_steps(x)
+        if steps is None:
+            time = 1 if self.batch_first and x.dim() == 2 else 0
+            y, state = self(x.unsqueeze(time), state)
+            return y.squeeze(time), state
+        if x.shape[-1] != self.cell.input_size:
+            expected = f"a last dimension of input_size={self.cell.input_size}"
+            check.refuse("x.shape", tuple(x.shape), expected)
+        batched = x.dim() == 2
+        y = x if batched else x.unsqueeze(0)
+        weights = self.weights(0)
+        like = next(iter(weights.values()))
+        edges.matches("x", x, like)
+        parts = edges.enter_state(
+            state, self.state_sizes, self.num_layers, 1, y.shape[0], batched, like
+        )
+        finals = []
+        for k, step in enumerate(steps):
+            rows = parts if self.num_layers == 1 else [part[k] for part in parts]
+            out, final = step(self.weights(k) if k else weights, y, rows)
+            y = out + y if self.residual and k else out
+            finals.append(final)
+        final = finals[0]
+        if len(finals) > 1:
+            final = [torch.cat(part) for part in zip(*finals, strict=True)]
+        if not batched:
+            y, final = y.squeeze(0), [part.squeeze(1) for part in final]
+        return y, final[0] if len(final) == 1 else tuple(final)
+
+    def _compiled_steps(self, x: Tensor) -> list[cpu.Step] | None:
+        """A step of each layer in generated C, where there is nothing to differentiate or drop."""
+        if torch.is_grad_enabled() or self.training or self.dropouts.zoneout or any(circumstances()):
+            return None
+        if self.engine not in ("auto", "cpu") or self.cell.window > 1 or not self._names[0, 0]:
+            return None
+        if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+            return None
+        if x.dtype not in self._steps:
+            try:
+                usable = not any(map(cpu.obstacle, self.floors))
+                found = [cpu.Step(cell, x.dtype) for cell in self.floors] if usable else None
+            except cpu.CannotCompile as error:
+                cpu.give_up(error)
+                found = None
+            self._steps[x.dtype] = found
+        return self._steps[x.dtype]
+
     def choose(self, x: Any = None, state: Any = None, **arguments: Any) -> Choice:
         """The engine that `forward` would take for these arguments, and why."""
         names = ("lengths", "resets", "steps", "teacher")
@@ -256,9 +311,12 @@ class Recurrent(nn.Module):
             if self.num_layers > 1 or self.bidirectional:
                 why = "None: only for one layer in one direction are the true outputs known"
                 check.refuse("teacher", "given", why)
-        like = next(iter(self.weights(0).values()), torch.zeros(0))
-        sized = next((s for s in [state, *_parts(state)] if isinstance(s, Tensor)), None)
-        batch = 1 if sized is None or sized.dim() < 2 else sized.shape[-2]
+        first = next(iter(self._names[0, 0].values()), None)
+        like = torch.zeros(0) if first is None else getattr(self, first)
+        batch = 1
+        if x is None and state is not None:  # there the state alone tells the batch size
+            sized = state if isinstance(state, Tensor) else state[0]
+            batch = sized.shape[-2] if sized.dim() > 1 else 1
         call = edges.enter(
             like,
             self.cell.input_size,
@@ -278,6 +336,20 @@ class Recurrent(nn.Module):
         return call, parts
 
     def _choose(self, call: Inputs) -> Choice:
+        x = call.x
+        batch, gradient = x.shape[1], torch.is_grad_enabled()
+        key = (call.lengths is None, call.resets is None, call.teacher is None, self.training)
+        key += (
+            x.device,
+            x.dtype,
+            batch,
+            gradient,
+            self.engine,
+            self.checkpoint_every,
+            circumstances(),
+        )
+        if key in self._choices:
+            return self._choices[key]
         asked = {
             "lengths": call.lengths is not None,
             "resets": call.resets is not None,
@@ -288,13 +360,21 @@ class Recurrent(nn.Module):
             "checkpoint_every": self.checkpoint_every > 0,
         }
         needs = tuple(need for need, is_so in asked.items() if is_so)
-        x = call.x
-        gradient = torch.is_grad_enabled()
-        request = Request(self.cell, needs, x.device.type, x.dtype, x.shape[1], gradient)
-        return choose(self.engine, request)
+        request = Request(self.cell, needs, x.device.type, x.dtype, batch, gradient)
+        choice = choose(self.engine, request)
+        if len(self._choices) < 1000:
+            self._choices[key] = choice
+        return choice
 
     def _floors(self, call: Inputs) -> list[Floor]:
         """Each layer's weights and masks for one call, all sampled before any engine runs."""
+        if not self.dropouts.acts(self.training):
+            ways = range(self.directions)
+            nothing = [NOTHING] * self.directions
+            return [
+                Floor(cell, [self.weights(k, direction) for direction in ways], nothing)
+                for k, cell in enumerate(self.floors)
+            ]
         floors = []
         for k, cell in enumerate(self.floors):
             weights, masks = [], []
@@ -381,10 +461,6 @@ class Recurrent(nn.Module):
     def _rows(self) -> Iterator[tuple[int, int]]:
         """(layer, direction), in the order of parameters and states."""
         return ((k, d) for k in range(self.num_layers) for d in range(self.directions))
-
-
-def _parts(state: Any) -> Sequence[Any]:
-    return state if isinstance(state, tuple | list) else ()
 
 
 def _try_out(cell: Cell) -> None:

@@ -8,9 +8,14 @@ from functools import lru_cache
 from metarnn.cells import Cell
 from metarnn.engines.cpu.compile import CannotCompile, compiler
 from metarnn.engines.cpu.run import run
+from metarnn.engines.cpu.stream import Step
 from metarnn.graph import Untraceable, trace_cell
 
 _broken: list[str] = []  # why compiling failed in this process, once it has
+
+
+def broken() -> bool:
+    return bool(_broken)
 
 
 def obstacle(cell: Cell) -> str:
@@ -47,4 +52,4 @@ def give_up(error: CannotCompile) -> None:
         )
 
 
-__all__ = ["CannotCompile", "give_up", "obstacle", "run"]
+__all__ = ["CannotCompile", "Step", "broken", "give_up", "obstacle", "run"]

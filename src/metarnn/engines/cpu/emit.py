@@ -66,8 +66,11 @@ class Group:
 
 
 class Emitter:
-    def __init__(self, graph: Graph, backward: bool) -> None:
+    """Emits a graph's loop: forward or backward in time, weights packed or, for few steps, not."""
+
+    def __init__(self, graph: Graph, backward: bool = False, packed: bool = True) -> None:
         self.graph, self.nodes, self.backward = graph, graph.nodes, backward
+        self.packs = packed
         self.stages = stages(graph)
         self.lines: list[str] = []
         self.arrays: list[tuple[str, str]] = []
@@ -200,7 +203,7 @@ class Emitter:
             if number + 1 == len(self.stages):
                 body += self.copies()
             if self.must_meet():
-                body.append("meet(J, &round);")
+                body.append("meet(J, me, &round);")
         if not self.stages:
             body += self.copies()
         time = "T - 1 - s" if self.backward else "s"
@@ -209,7 +212,7 @@ class Emitter:
             "const long T = J->T, B = J->B, threads = J->threads;",
             "long round = 0; (void)round; (void)threads;",
             *self.packing,
-            *(["meet(J, &round);"] if self.packing else []),
+            *(["meet(J, me, &round);"] if self.packing else []),
             "for (long s = 0; s < T; s++) {",
             f"const long t = {time}; (void)t;",
             *self.prologue,
@@ -261,7 +264,8 @@ class Emitter:
             group.name = f"{number}_{index}"
             all_ = [(c, u) for c in range(len(group.columns)) for u in range(self.vectors)]
             group.chunks = [all_[i : i + TILE] for i in range(0, len(all_), TILE)]
-            self.pack(group)
+            if self.packs:
+                self.pack(group)
         return groups
 
     def pack(self, group: Group) -> None:
@@ -309,7 +313,7 @@ class Emitter:
         else:
             base, first_row = f"{matrix} + {node['start']}", first
         return (
-            f"J->pack({where}, {base}, {ld}, {int(back)}, {bias}, {first_row}, {count}, "
+            f"J->products->pack({where}, {base}, {ld}, {int(back)}, {bias}, {first_row}, {count}, "
             f"{group.inputs}, VL * {size});"
         )
 
@@ -326,7 +330,10 @@ class Emitter:
 
     def multiply(self, group: Group) -> list[str]:
         """One tile of a group's products, for all sequences."""
-        x = self.pointer[group.argument]
+        base, (start, row) = self.address(group.argument)
+        x = f"{base} + {start}, {row}"
+        if not self.packs:
+            return [self.multiply_direct(group, column, x) for column in group.columns]
         lines, offset = [], 0
         per_tile = len(group.columns) * self.vectors * (group.inputs + 1)
         for chunk in group.chunks:
@@ -341,12 +348,25 @@ class Emitter:
                 "{",
                 f"real *o[] = {{{', '.join(outs)}}};",
                 f"const long ld[] = {{{', '.join(lds)}}}, m[] = {{{', '.join(counts)}}};",
-                f"J->multiply[{len(chunk)}](W{group.name} + tile * VL * {per_tile} + VL * {offset}, {x}, "
+                f"J->products->multiply[{len(chunk)}](W{group.name} + tile * VL * {per_tile} + VL * {offset}, {x}, "
                 f"{group.inputs}, B, o, ld, m);",
                 "}",
             ]
             offset += len(chunk) * (group.inputs + 1)
         return lines
+
+    def multiply_direct(self, group: Group, column: Columns, x: str) -> str:
+        node = self.nodes[column.product]
+        ld, unit = self.graph.maps[node["map"]].inputs, f"tile * VL * {self.vectors}"
+        row = f"({column.start} + {unit})"
+        bias = f"{self._shared('bias', node['map'])} + {row}" if node["bias"] else "(real *)0"
+        weight = f"{self._shared('weight', node['map'])} + {node['start']} + {row} * {ld}"
+        left = f"{group.width} - {unit}"
+        count = f"({left} < VL * {self.vectors} ? {left} : VL * {self.vectors})"
+        return (
+            f"J->products->direct({weight}, {ld}, {bias}, {x}, {group.inputs}, B, "
+            f"{self.pointer[column.product]} + {row}, {node.width}, {count});"
+        )
 
     # --- an aligned stage -------------------------------------------------------------------
 
@@ -464,7 +484,7 @@ class Emitter:
                     *self.multiply(group),
                     "}",
                 ]
-            lines.append("meet(J, &round);")
+            lines.append("meet(J, me, &round);")
         lines += ["for (long b = B * me / threads; b < B * (me + 1) / threads; b++) {"]
         lines += self.row(stage)
         return [*lines, "}"]
@@ -635,23 +655,39 @@ def expression(node: Node, args: list[str]) -> str:
 
 
 EPILOGUE = """
-typedef struct { job *j; long me; } seat;
+/* torch's own OpenMP threads where there are some: after an operation of torch's they stay awake
+   for a while and would keep the processors from any others. */
+typedef struct {
+    void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+    int (*number)(void), (*count)(void);
+} openmp;
+typedef struct { job *j; const openmp *omp; long me; } seat;
+
 static void *sit(void *p) {
     seat *s = p;
     while (!__atomic_load_n(&s->j->started, __ATOMIC_ACQUIRE)) sched_yield();
-    if (s->me < s->j->threads) work(s->j, s->me);
+    work(s->j, s->me);
     return 0;
 }
+static void member(void *p) {
+    seat *s = p;
+    /* Never more threads than asked for, but there may be fewer: all must know before they meet. */
+    __atomic_store_n(&s->j->threads, s->omp->count(), __ATOMIC_RELAXED);
+    work(s->j, s->omp->number());
+}
 long vector_length(void) { return VL; }
-void run(real **p, const long *slots, product **multiply, packer *pack, long T, long B,
+void run(real **p, const long *slots, const library *products, const openmp *omp, long T, long B,
          long threads) {
-    job j = {p, slots, multiply, pack, T, B, threads, 0, 0, 0};
-    pthread_t id[64];
-    seat seats[64];
-    if (threads > 64) threads = 64;
+    job j = {p, slots, products, T, B, threads < MOST_THREADS ? threads : MOST_THREADS, 0};
+    seat seats[MOST_THREADS] = {{&j, omp, 0}};
+    if (threads > 1 && omp) {
+        omp->parallel(member, seats, j.threads, 0);
+        return;
+    }
+    pthread_t id[MOST_THREADS];
     long n = 1;
-    for (; n < threads; n++) {
-        seats[n] = (seat){&j, n};
+    for (; n < j.threads; n++) {
+        seats[n] = (seat){&j, omp, n};
         if (pthread_create(&id[n], 0, sit, &seats[n])) break;
     }
     j.threads = n;  /* as many as the system gave */

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,14 +28,26 @@ def _typed(source: str, dtype: torch.dtype) -> str:
 
 
 @lru_cache(maxsize=2)
-def _products(dtype: torch.dtype) -> tuple[Any, Any]:
-    """The matrix products that all programs share: functions by number of vectors, and packing."""
+def _products(dtype: torch.dtype) -> int:
+    """The address of the table of matrix products that all programs share."""
     library = load(_typed(PRODUCTS, dtype))
-    by_vectors = [
-        ctypes.cast(getattr(library, f"multiply{n}"), ctypes.c_void_p) for n in range(1, 5)
-    ]
-    table = (ctypes.c_void_p * 5)(None, *(function.value for function in by_vectors))
-    return table, ctypes.cast(library.pack, ctypes.c_void_p)
+    return ctypes.addressof(ctypes.c_char.in_dll(library, "products"))
+
+
+@lru_cache(maxsize=1)
+def _openmp() -> Any:
+    """The functions of the OpenMP library that torch has loaded; None where it is another kind."""
+    folder = Path(torch.__file__).parent / "lib"
+    try:
+        library = ctypes.CDLL(str(next(folder.glob("libtorch_cpu.*"))))
+        names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+        found = [ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in names]
+    except (StopIteration, OSError, AttributeError):
+        return None
+    return (ctypes.c_void_p * 3)(*found)
+
+
+_HOME = os.getpid()  # OpenMP's threads do not follow into a forked child
 
 
 class Kernel:
@@ -45,7 +59,7 @@ class Kernel:
         self._run = library.run
         self._run.restype = None
         self._run.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 3
-        self._multiply, self._pack = _products(dtype)
+        self._products = _products(dtype)
         lanes = library.vector_length()
         # Scratch and packed weights come out of one block: (numbers a sequence, numbers at all).
         self._room: dict[tuple[str, str], tuple[int, int]] = {}
@@ -76,8 +90,8 @@ class Kernel:
         self._run(
             self._pointers(*pointers),
             self._slots(*slots),
-            self._multiply,
-            self._pack,
+            self._products,
+            _openmp() if os.getpid() == _HOME else None,
             steps,
             batch,
             self._threads(steps, batch),

@@ -73,6 +73,7 @@ class Plan:
             "train": Graph(nodes, following, {**own, **saved}, self.loop.maps),
         }
         self._kernels: dict[tuple[str, torch.dtype], Kernel] = {}
+        self._prepare()
 
     @cached_property
     def back(self) -> Reverse:
@@ -87,16 +88,26 @@ class Plan:
             self._kernels[which, dtype] = Kernel(program, dtype)
         return self._kernels[which, dtype]
 
-    @cached_property
-    def before(self) -> Schedule:
-        """From the sources to what is hoisted."""
-        return Schedule(self.parts.whole, self.parts.hoisted.values())
+    def _prepare(self) -> None:
+        """How to get from the sources to what is hoisted, and from what is kept to the output."""
+        whole, kept = self.parts.whole, list(self.parts.kept.values())
+        y = whole.outputs["y"]
+        self.before = Schedule(whole, self.parts.hoisted.values())
+        self.after = Schedule(whole, [y], kept)
+        self.output = kept.index(y) if y in kept else None  # which kept value it is, if it is one
+        self.before_sources = [(k, _key(whole, k)) for k in self.before.sources]
+        self.after_sources = [(k, _key(whole, k)) for k in self.after.sources]
+        vectors = [("vector", name) for name in whole.named("vector")]
+        self.named_weights = [(key, key[1]) for key in vectors]
+        self.named_weights += [
+            ((kind, name), f"{kind}_{name}")
+            for kind, name in self.sources
+            if kind in ("weight", "bias")
+        ]
 
-    @cached_property
-    def after(self) -> Schedule:
-        """From the sources and what the loop kept to the output."""
-        whole = self.parts.whole
-        return Schedule(whole, [whole.outputs["y"]], self.parts.kept.values())
+
+def _key(graph: Graph, k: int) -> tuple[str, str]:
+    return graph.nodes[k].op, graph.nodes[k]["name"]
 
 
 @lru_cache(maxsize=512)

@@ -131,9 +131,11 @@ static inline v v_where(v m, v a, v b) { return SEL(m != 0, a, b); }
 
 /* Operations on whole rows. The order of summation depends on the width alone. */
 static inline real lanes(v x) {
-    real s = 0;
-    for (long i = 0; i < VL; i++) s += x[i];
-    return s;
+    real a[VL];
+    *(vu *)a = x;
+    for (long half = VL / 2; half; half /= 2)
+        for (long i = 0; i < half; i++) a[i] += a[i + half];
+    return a[0];
 }
 __attribute__((unused)) static real row_sum(const real *x, long n) {
     v s = {};
@@ -175,33 +177,42 @@ __attribute__((unused)) static void row_cumsum(real *y, const real *x, long n, i
     }
 }
 
-/* A barrier that spins: the threads of one call meet thousands of times, each time for less than
-   a system call takes. Where there are more threads than cores, yielding keeps it going. */
-typedef void product(const real *w, const real *x, long K, long B, real **o, const long *ld,
-                     const long *m);
+#define MOST_THREADS 64
+
+typedef void product(const real *w, const real *x, long ldx, long K, long B, real **o,
+                     const long *ld, const long *m);
 typedef void packer(real *to, const real *w, long ld, long transposed, const real *bias,
                     long first, long count, long K, long stride);
+typedef void direct_product(const real *w, long ld, const real *bias, const real *x, long ldx,
+                            long K, long B, real *o, long ldo, long count);
+typedef struct {  /* from products.c */
+    packer *pack;
+    direct_product *direct;
+    product *multiply[5];  /* multiply[n]: by n vectors of columns */
+} library;
 typedef struct {
     real **p;
     const long *slots;
-    product **multiply;  /* multiply[n]: by n vectors of columns */
-    packer *pack;
-    long T, B, threads;
-    long arrived, round, started;
+    const library *products;
+    long T, B, threads, started;
+    struct { long round, other[15]; } flags[MOST_THREADS];
 } job;
 
-__attribute__((unused)) static void meet(job *j, long *round) {
-    if (j->threads == 1) return;
-    long next = ++*round;
-    if (__atomic_add_fetch(&j->arrived, 1, __ATOMIC_ACQ_REL) == j->threads) {
-        __atomic_store_n(&j->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&j->round, next, __ATOMIC_RELEASE);
-        return;
-    }
-    for (long spins = 0; __atomic_load_n(&j->round, __ATOMIC_ACQUIRE) != next; spins++) {
+static inline void breathe(void) {
 #if defined(__x86_64__) || defined(__i386__)
-        __builtin_ia32_pause();
+    __builtin_ia32_pause();
 #endif
-        if (spins > 4000) sched_yield();
-    }
+}
+
+/* A barrier. The threads of one call meet thousands of times, each time for less than a system call
+   takes, so they wait awake; each has a flag on a cache line of its own, so that a meeting costs one
+   transfer. Where there are more threads than cores, yielding keeps it going. */
+__attribute__((unused)) static void meet(job *j, long me, long *round) {
+    const long n = j->threads, now = ++*round;
+    __atomic_store_n(&j->flags[me].round, now, __ATOMIC_RELEASE);
+    for (long i = 0; i < n; i++)
+        for (long spins = 0; __atomic_load_n(&j->flags[i].round, __ATOMIC_ACQUIRE) < now; spins++) {
+            breathe();
+            if (spins > 200) sched_yield();
+        }
 }

@@ -1,8 +1,8 @@
-/* Matrix products for all steps, compiled once: rows of x by a tile of packed columns. */
+/* What all programs share, compiled once: products of rows of x by a tile of packed columns. */
 
 /* Columns of a matrix W [outputs, inputs] (or of its transpose) for a product's tile: for each
    input k the nv vectors of weights that meet it, then the biases before them. */
-void pack(real *to, const real *w, long ld, long transposed,
+static void pack(real *to, const real *w, long ld, long transposed,
           const real *bias, long first, long count, long K, long stride) {
     for (long i = 0; i < VL; i++) to[i] = bias && i < count ? bias[first + i] : 0;
     to += stride;
@@ -15,9 +15,38 @@ void pack(real *to, const real *w, long ld, long transposed,
     }
 }
 
+/* Without packing, for a step on its own: each weight is used once, so nothing is worth moving.
+   Rows of W are read as they lie, four at a time. */
+static void direct(const real *w, long ld, const real *bias, const real *x, long ldx, long K,
+                   long B, real *o, long ldo, long count) {
+    for (long b = 0; b < B; b++, x += ldx, o += ldo) {
+        long j = 0;
+        for (; j + 4 <= count; j += 4) {
+            const real *r = w + j * ld;
+            v a0 = {}, a1 = {}, a2 = {}, a3 = {};
+            for (long k = 0; k < K; k += VL) {
+                const v y = load(x + k, K - k);
+                a0 += y * load(r + k, K - k);
+                a1 += y * load(r + ld + k, K - k);
+                a2 += y * load(r + 2 * ld + k, K - k);
+                a3 += y * load(r + 3 * ld + k, K - k);
+            }
+            o[j] = lanes(a0) + (bias ? bias[j] : 0);
+            o[j + 1] = lanes(a1) + (bias ? bias[j + 1] : 0);
+            o[j + 2] = lanes(a2) + (bias ? bias[j + 2] : 0);
+            o[j + 3] = lanes(a3) + (bias ? bias[j + 3] : 0);
+        }
+        for (; j < count; j++) {
+            v a = {};
+            for (long k = 0; k < K; k += VL) a += load(x + k, K - k) * load(w + j * ld + k, K - k);
+            o[j] = lanes(a) + (bias ? bias[j] : 0);
+        }
+    }
+}
+
 /* R rows of x by NV vectors of columns: R * NV sums stay in registers over the whole length K. */
 #define PRODUCT(NV, R)                                                                            \
-    static void multiply##NV##_##R(const real *w, const real *x, long K, real **o,                \
+    static void multiply##NV##_##R(const real *w, const real *x, long ldx, long K, real **o,      \
                                    const long *ld, const long *m, long b) {                       \
         v a[R][NV];                                                                               \
         for (int r = 0; r < R; r++)                                                               \
@@ -27,7 +56,7 @@ void pack(real *to, const real *w, long ld, long transposed,
             v y[NV];                                                                              \
             for (int c = 0; c < NV; c++) y[c] = *(const v *)(w + c * VL);                         \
             for (int r = 0; r < R; r++)                                                           \
-                for (int c = 0; c < NV; c++) a[r][c] += y[c] * x[r * K + k];                      \
+                for (int c = 0; c < NV; c++) a[r][c] += y[c] * x[r * ldx + k];                    \
         }                                                                                         \
         for (int r = 0; r < R; r++)                                                               \
             for (int c = 0; c < NV; c++)                                                          \
@@ -36,16 +65,16 @@ void pack(real *to, const real *w, long ld, long transposed,
 #define PRODUCTS(NV)                                                                              \
     PRODUCT(NV, 1) PRODUCT(NV, 2) PRODUCT(NV, 3) PRODUCT(NV, 4) PRODUCT(NV, 5) PRODUCT(NV, 6)     \
     PRODUCT(NV, 7) PRODUCT(NV, 8)                                                                 \
-    void multiply##NV(const real *w, const real *x, long K, long B, real **o, const long *ld,     \
-                      const long *m) {                                                            \
-        static void (*const by_rows[])(const real *, const real *, long, real **, const long *,   \
-                                       const long *, long) = {                                    \
+    static void multiply##NV(const real *w, const real *x, long ldx, long K, long B, real **o,    \
+                             const long *ld, const long *m) {                                     \
+        static void (*const by_rows[])(const real *, const real *, long, long, real **,           \
+                                       const long *, const long *, long) = {                      \
             0, multiply##NV##_1, multiply##NV##_2, multiply##NV##_3, multiply##NV##_4,            \
             multiply##NV##_5, multiply##NV##_6, multiply##NV##_7, multiply##NV##_8};              \
         const long blocks = (B + ROWS(NV) - 1) / ROWS(NV);                                        \
         for (long i = 0, b = 0; i < blocks; i++) {                                                \
             const long rows = (B - b + blocks - i - 1) / (blocks - i);                            \
-            by_rows[rows](w, x + b * K, K, o, ld, m, b);                                          \
+            by_rows[rows](w, x + b * ldx, ldx, K, o, ld, m, b);                                   \
             b += rows;                                                                            \
         }                                                                                         \
     }
@@ -53,3 +82,5 @@ PRODUCTS(1)
 PRODUCTS(2)
 PRODUCTS(3)
 PRODUCTS(4)
+
+const library products = {pack, direct, {0, multiply1, multiply2, multiply3, multiply4}};

@@ -18,39 +18,33 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
     parts, weights, x = made.parts, recurrence.weights, recurrence.x
     narrow = recurrence.state[0].dtype
     wide = torch.promote_types(narrow, torch.float32)
-    nodes, apply = parts.whole.nodes, linear(weights)
+    apply = linear(weights)
 
     found: dict[tuple[str, str], Tensor] = {("input", "x"): x}
     for name, mask in recurrence.masks.items():
         found["input", name] = mask
     for name, columns in recurrence.columns.items():
         found["context", f"columns.{name}"] = columns
+    for key, name in made.named_weights:
+        found[key] = weights[name]
 
-    def fetch(kind: str, name: str) -> Tensor:
-        return weights[name] if kind == "vector" else found[kind, name]
-
-    known = {k: fetch(nodes[k].op, nodes[k]["name"]) for k in made.before.sources}
+    known = {k: found[key] for k, key in made.before_sources}
     for name, value in zip(parts.hoisted, made.before(known, apply, x), strict=True):
         found["input", name] = value
 
-    tensors = []
-    for kind, name in made.sources:
-        shared = weights.get(f"{kind}_{name}") if kind in ("weight", "bias") else None
-        tensors.append(_ready(fetch(kind, name) if shared is None else shared, wide))
-    state = [_ready(part, wide) for part in recurrence.state]
-    results = fused(made, x.shape[0], x.shape[1], [*state, *tensors])
+    tensors = [*recurrence.state, *(found[key] for key in made.sources)]
+    ready = [
+        t if t.dtype == wide and t.is_contiguous() else t.to(wide).contiguous() for t in tensors
+    ]
+    results = fused(made, x.shape[0], x.shape[1], ready)
 
-    kept = dict(zip(parts.kept.values(), results[len(state) :], strict=True))
-    output = parts.whole.outputs["y"]
-    if output not in kept:
-        known = {k: fetch(nodes[k].op, nodes[k]["name"]) for k in made.after.sources}
-        (kept[output],) = made.after({**known, **kept}, apply, x)
-    final = results[: len(state)]
+    count = len(recurrence.state)
+    if made.output is not None:
+        output = results[count + made.output]
+    else:
+        known = {k: found[key] for k, key in made.after_sources}
+        known |= zip(parts.kept.values(), results[count:], strict=True)
+        (output,) = made.after(known, apply, x)
     if narrow != wide:
-        return kept[output].to(narrow), tuple(part.to(narrow) for part in final)
-    return kept[output], tuple(final)
-
-
-def _ready(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    tensor = tensor if tensor.dtype == dtype else tensor.to(dtype)
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+        return output.to(narrow), tuple(part.to(narrow) for part in results[:count])
+    return output, tuple(results[:count])

@@ -1,0 +1,249 @@
+"""Every cell against torch.nn.LSTM of the same size, and against our loop in plain torch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metarnn.bench.timing import interleaved
+from metarnn.cells import GRU, LSTM, ONLSTM, QRNN, SRU, Cell, Elman, Map, MinGRU, MinLSTM, check
+from metarnn.graph import Builder, GraphCell
+from metarnn.layers import Recurrent
+
+Shape = tuple[int, int, int]  # T, B, H; the input is as wide as the state
+
+SHAPES: tuple[Shape, ...] = (
+    (128, 1, 64),
+    (128, 1, 256),
+    (128, 8, 128),
+    (128, 32, 256),
+    (64, 20, 640),
+)
+LONG: Shape = (512, 32, 256)  # where a state that enters linearly pays
+STEP: Shape = (1, 1, 256)
+QUICK: tuple[Shape, ...] = ((4, 1, 8), (3, 2, 8))
+QUICK_STEP: Shape = (1, 1, 8)
+STEPS_A_CALL = 50  # one step is over before a clock can tell
+
+
+class MGU(Cell):
+    """The minimal gated unit (Zhou et al. 2016), as a user would write it."""
+
+    @property
+    def maps(self):
+        I, H = self.input_size, self.hidden_size
+        recurrent = {name: Map(H, H, bias=False, recurrent=True) for name in ("hf", "hn")}
+        return {"ih": Map(I, (H, H)), **recurrent}
+
+    def drive(self, theta, x):
+        return theta.ih(x)
+
+    def step(self, theta, drive, state):
+        (h,) = state
+        f, n = drive.chunk(2, -1)
+        f = torch.sigmoid(f + theta.hf(h))
+        return ((1 - f) * h + f * torch.tanh(n + theta.hn(f * h)),)
+
+
+def random_graph(input_size: int, hidden_size: int, seed: int = 8) -> GraphCell:
+    """A cell of 8 random nodes beside its sources: 3 linear maps, 5 elementwise operations."""
+    source = random.Random(seed)
+    recurrent = Map(hidden_size, hidden_size, recurrent=True)
+    maps = {"ih": Map(input_size, hidden_size), "a": recurrent, "b": recurrent}
+    builder = Builder(maps)
+    x = builder.add("input", width=input_size, name="x")
+    h = builder.add("state", width=hidden_size, index=0)
+    loose = [
+        builder.add("linear", row, map=name, start=0, stop=m.inputs, bias=m.bias)
+        for row, (name, m) in zip((x, h, h), maps.items(), strict=True)
+    ]
+    # Two of two arguments bind the three products; the last tanh keeps the state bounded.
+    kinds = [2, 2, 1, 1]
+    source.shuffle(kinds)
+    for arity in kinds:
+        chosen = source.sample(loose, min(arity, len(loose)))
+        ops = ("sigmoid", "tanh", "relu") if arity == 1 else ("add", "mul", "sub", "max")
+        loose = [k for k in loose if k not in chosen]
+        loose.append(builder.add(source.choice(ops), *chosen))
+    (last,) = loose
+    new = builder.add("tanh", last)
+    return GraphCell(builder.graph([new], {"y": new}))
+
+
+CELLS: dict[str, Callable[[int, int], Cell]] = {
+    "elman": Elman,
+    "lstm": LSTM,
+    "lstm-peephole": lambda I, H: LSTM(I, H, peephole=True),
+    "lstm-coupled": lambda I, H: LSTM(I, H, coupled=True),
+    "lstm-layernorm": lambda I, H: LSTM(I, H, layer_norm=True),
+    "gru": GRU,
+    "gru-before": lambda I, H: GRU(I, H, reset="before"),
+    "user": MGU,
+    "graph8": random_graph,
+    "onlstm": ONLSTM,
+    "qrnn": QRNN,
+    "sru": SRU,
+    "mingru": MinGRU,
+    "minlstm": MinLSTM,
+}
+MODES = ("inference", "training", "step")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured: a cell in one mode, at one shape, under an engine."""
+
+    cell: str
+    mode: str
+    T: int
+    B: int
+    H: int
+    engine: str = "auto"
+
+    def __str__(self) -> str:
+        return f"{self.cell} {self.mode} {self.T}×{self.B}×{self.H}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured. A ratio is theirs / ours: above 1 we are faster."""
+
+    cell: str
+    mode: str
+    T: int
+    B: int
+    I: int
+    H: int
+    dtype: str
+    engine: str
+    ours_ms: float
+    torch_ms: float
+    eager_ms: float
+    ratio_torch: float
+    ratio_eager: float
+    gflops: float
+    torch_gflops: float
+
+    @property
+    def ratio_gflops(self) -> float:
+        return self.gflops / self.torch_gflops
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cases(names: Sequence[str] = (), quick: bool = False) -> list[Case]:
+    """All that there is to measure of these cells, by default of every one.
+
+    Of `lstm` also the cpu engine: `measure` leaves it out where that is what "auto" takes.
+    """
+    for name in names:
+        check.one_of("cells", name, CELLS)
+    found = []
+    for name in names or CELLS:
+        linear = CELLS[name](8, 8).linear
+        shapes = QUICK if quick else SHAPES + ((LONG,) if linear else ())
+        for mode in MODES:
+            for shape in ((QUICK_STEP if quick else STEP),) if mode == "step" else shapes:
+                found.append(Case(name, mode, *shape))
+                if name == "lstm" and mode != "step":
+                    found.append(Case(name, mode, *shape, engine="cpu"))
+    return found
+
+
+def measure(
+    case: Case,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    seconds: float = 1.0,
+    rounds: int = 5,
+) -> Row | None:
+    """The row of a case; None for one that "auto" measures already."""
+    cell = CELLS[case.cell](case.H, case.H)
+    where: dict[str, Any] = {"device": device, "dtype": dtype}
+    torch.manual_seed(0)
+    ours = Recurrent(cell, engine=case.engine, **where)
+    eager = Recurrent(cell, engine="eager", **where)
+    eager.load_state_dict(ours.state_dict())
+    x = torch.randn(case.T, case.B, case.H, **where)
+    with torch.set_grad_enabled(case.mode == "training"):
+        if case.engine != "auto":
+            automatic = Recurrent(cell, **where)
+            if device != case.engine or automatic.choose(x).engine == case.engine:
+                return None
+        engine = ours.choose(x).engine
+        if case.mode == "step":
+            times = _steps(ours, eager, x, seconds, rounds)
+        else:
+            theirs = nn.LSTM(case.H, case.H, **where)
+            once = _trained if case.mode == "training" else _applied
+            calls = {"ours": once(ours, x), "torch": once(theirs, x), "eager": once(eager, x)}
+            times = interleaved(calls, seconds=seconds, rounds=rounds, slow=["eager"])
+    work = case.T * case.B * (3 if case.mode == "training" else 1)
+    mine, reference = flops(cell) * work, flops(LSTM(case.H, case.H)) * work
+    return Row(
+        case.cell,
+        case.mode,
+        case.T,
+        case.B,
+        case.H,
+        case.H,
+        str(dtype).removeprefix("torch."),
+        engine,
+        times["ours"],
+        times["torch"],
+        times["eager"],
+        times["torch"] / times["ours"],
+        times["eager"] / times["ours"],
+        mine / times["ours"] / 1e6,
+        reference / times["torch"] / 1e6,
+    )
+
+
+def flops(cell: Cell) -> int:
+    """Of one step and sequence, matrix products alone: those of a backward pass are twice that."""
+    return sum(2 * m.inputs * m.outputs for m in cell.maps.values())
+
+
+def _applied(layer: nn.Module, x: Tensor) -> Callable[[], Any]:
+    layer.eval()
+    return lambda: layer(x)
+
+
+def _trained(layer: nn.Module, x: Tensor) -> Callable[[], Any]:
+    layer.train()
+    # By x too, as in any layer but the lowest.
+    wrt = [x.detach().requires_grad_(), *layer.parameters()]
+    return lambda: torch.autograd.grad(layer(wrt[0])[0].sum(), wrt)
+
+
+def _steps(
+    ours: Recurrent, eager: Recurrent, x: Tensor, seconds: float, rounds: int
+) -> dict[str, float]:
+    """One time step, each fed the state of the last."""
+    ours.eval()
+    eager.eval()
+    reference = nn.LSTMCell(x.shape[-1], x.shape[-1], device=x.device, dtype=x.dtype)
+    first = ours(x)[1]
+    zeros = torch.zeros_like(x[0])
+
+    def chained(once: Callable[[Any], Any], state: Any) -> Callable[[], None]:
+        def run() -> None:
+            carried = state
+            for _ in range(STEPS_A_CALL):
+                carried = once(carried)
+
+        return run
+
+    calls = {
+        "ours": chained(lambda state: ours.step(x[0], state)[1], first),
+        "torch": chained(lambda state: reference(x[0], state), (zeros, zeros)),
+        "eager": chained(lambda state: eager(x, state)[1], first),
+    }
+    times = interleaved(calls, seconds=seconds, rounds=rounds, slow=["eager"])
+    return {name: value / STEPS_A_CALL for name, value in times.items()}

@@ -1,0 +1,136 @@
+"""`metarnn bench cells`: how fast every cell is here, against torch's LSTM and a plain loop."""
+
+from __future__ import annotations
+
+import json as format
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from metarnn import __version__
+from metarnn.bench import Row, measure
+from metarnn.bench import cases as all_cases
+from metarnn.cells import check
+
+
+def cells(
+    device: Literal["cpu", "cuda"] = "cpu",
+    json: Path | None = None,
+    cells: tuple[str, ...] = (),
+    quick: bool = False,
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    minutes: float = 6.0,
+) -> None:
+    """Time every cell beside torch.nn.LSTM of the same size and beside a loop in plain torch.
+
+    Args:
+        device: where to run
+        json: also write what was measured into this file
+        cells: only these cells (lstm, gru, user, ...)
+        quick: tiny shapes and two rounds, to see that everything runs
+        dtype: the number type
+        minutes: how long to measure, apart from compiling and from what is slow
+    """
+    try:
+        _cells(device, json, cells, quick, getattr(torch, dtype), minutes)
+    except (ValueError, OSError) as error:
+        print(f"metarnn bench cells: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _cells(
+    device: str,
+    path: Path | None,
+    names: Sequence[str],
+    quick: bool,
+    dtype: torch.dtype,
+    minutes: float,
+) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        check.refuse("device", device, "'cpu': this machine has no CUDA device")
+    if not minutes > 0:
+        check.refuse("minutes", minutes, "a number above 0")
+    if path is not None and not path.absolute().parent.is_dir():
+        check.refuse("json", str(path), "a file in a folder that exists")
+    cases = all_cases(names, quick)
+    effort = (0.0, 2) if quick else (60 * minutes / len(cases), 5)
+    rows: list[Row] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    quiet = Console(stderr=True, markup=False, highlight=False)
+    try:
+        with Progress(*columns, TimeRemainingColumn(), console=quiet, transient=True) as progress:
+            task = progress.add_task("", total=len(cases))
+            for case in cases:
+                progress.update(task, description=f"{case!s:<34}")
+                row = measure(case, device, dtype, *effort)
+                if row is not None:
+                    rows.append(row)
+                progress.advance(task)
+    except KeyboardInterrupt:  # what was measured so far is worth showing
+        quiet.print(f"stopped after {len(rows)} rows")
+    Console(markup=False, highlight=False).print(_table(rows))
+    if path is not None:
+        _write(path, format.dumps(_report(rows, device), indent=1) + "\n")
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("cell", "mode", "T", "B", "H", "engine"):
+        table.add_column(name, justify="right" if name in "TBH" else "left", no_wrap=True)
+    for name in ("ours ms", "torch ms", "eager ms", "× torch", "× eager", "GFLOP/s", "× torch's"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        times = (f"{ms:.3g}" for ms in (row.ours_ms, row.torch_ms, row.eager_ms))
+        ratios = (f"{ratio:.2f}" for ratio in (row.ratio_torch, row.ratio_eager))
+        table.add_row(
+            *map(str, (row.cell, row.mode, row.T, row.B, row.H, row.engine)),
+            *times,
+            *ratios,
+            f"{row.gflops:.1f}",
+            f"{row.ratio_gflops:.2f}",
+        )
+    return table
+
+
+def _report(rows: Sequence[Row], device: str) -> dict[str, Any]:
+    return {
+        "machine": _machine(device),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "metarnn": __version__,
+        "rows": [row.as_dict() for row in rows],
+    }
+
+
+def _machine(device: str) -> str:
+    if device == "cuda":
+        return torch.cuda.get_device_name(0)
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(
+            (line.partition(":")[2].strip() for line in lines if line[:10] == "model name"), model
+        )
+    except OSError:
+        pass
+    return f"{model}, {os.cpu_count()} cores"
+
+
+def _write(path: Path, content: str) -> None:
+    """Beside the file, then renamed: what was there is replaced as a whole or not at all."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(content, encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,104 @@
+"""`metarnn cell show`: a cell as formulas and as a picture, and how it would run here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from metarnn.cells import CELLS, Cell, cell, check, shapes
+from metarnn.engines import Request, choose
+from metarnn.graph import GraphCell, cut, latex, read, stages, svg, text, trace_cell
+from metarnn.graph.formula import state_names
+
+INPUT_SIZE, HIDDEN_SIZE = 3, 4
+
+
+def show(
+    name: str,
+    /,
+    input_size: int | None = None,
+    hidden_size: int | None = None,
+    svg: Path | None = None,
+    latex: bool = False,
+    unfold: int | None = None,
+) -> None:
+    """Show what a cell computes, its weights and states, and how this machine would run it.
+
+    Args:
+        name: a built-in cell (lstm, gru, ...) or a file with a cell's graph (.json)
+        input_size: width of the input; 3, or as in the file
+        hidden_size: width of the hidden state; 4, or as in the file
+        svg: also draw it into this file
+        latex: print the formulas as LaTeX
+        unfold: draw that many time steps instead of one
+    """
+    try:
+        _show(_find(name, input_size, hidden_size), name, svg, latex, unfold)
+    except (ValueError, OSError) as error:
+        print(f"metarnn cell show: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _find(name: str, input_size: int | None, hidden_size: int | None) -> Cell:
+    if name in CELLS or not (name.endswith(".json") or os.path.exists(name)):
+        width = HIDDEN_SIZE if hidden_size is None else hidden_size
+        options = {"outputs": width} if name == "jordan" else {}
+        return cell(name, INPUT_SIZE if input_size is None else input_size, width, **options)
+    if hidden_size is not None:
+        check.refuse("hidden-size", hidden_size, "none: that of a file's cell is fixed")
+    found = GraphCell(read(name))
+    return found if input_size is None else found.resized(input_size)
+
+
+def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: int | None) -> None:
+    if unfold is not None and picture is None:
+        check.refuse("unfold", unfold, "also --svg FILE, where to draw that")
+    graph = found.graph if isinstance(found, GraphCell) else trace_cell(found)
+    drawn = "" if picture is None else svg(graph, unfold)
+    print(f"{name}: input size {found.input_size}, {len(graph.nodes)} nodes\n")
+    print(latex(graph) if as_latex else text(graph), end="\n\n")
+
+    weights = shapes(found)
+    total = sum(_count(shape) for shape in weights.values())
+    print(f"parameters  {total:,}")
+    for weight, shape in weights.items():
+        print(f"  {weight:<14} {' × '.join(map(str, shape))}")
+    named = zip(state_names(graph), graph.states, strict=True)
+    print("states      " + ", ".join(f"{state} {width}" for state, width in named))
+
+    parts = cut(graph)
+    before = [parts.whole.nodes[k] for k in parts.hoisted.values()]
+    print(f"before the loop over time  {_work(before)}")
+    for number, stage in enumerate(stages(parts.loop), 1):
+        nodes = [parts.loop.nodes[k] for k in (*stage.products, *stage.rest)]
+        print(f"stage {number} of each step       {_work(nodes)}")
+    print(choose("auto", Request(found)))
+    if picture is not None:
+        _write(picture, drawn)
+        print(f"drawn to {picture}")
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for width in shape:
+        total *= width
+    return total
+
+
+def _work(nodes: list) -> str:
+    products = [f"W_{node['map']}" for node in nodes if node.op == "linear"]
+    rest = sum(node.op not in ("linear", "slice") for node in nodes)
+    said = [f"products with {', '.join(products)}"] if products else []
+    said += [f"{rest} other operations"] if rest else []
+    return "; ".join(said) or "nothing"
+
+
+def _write(path: Path, content: str) -> None:
+    """Beside the file, then renamed: what was there is replaced as a whole or not at all."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(content, encoding="utf-8")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""What the tests share: the cells, their equations written anew, and how results are compared."""

@@ -44,8 +44,10 @@ class Recurrence:
         """What no state enters, for all steps at once: a tensor [T, B, ...] or a dict of them."""
         return self.cell.drive(self.theta, self.x)
 
-    @property
+    @cached_property
     def masks(self) -> dict[str, Tensor]:
+        if self.alive is None and self.resets is None and not self.zoneout:
+            return {}
         masks = {"alive": self.alive, "resets": self.resets}
         masks |= {f"zoneout.{k}": z for k, z in enumerate(self.zoneout)}
         return {name: mask for name, mask in masks.items() if isinstance(mask, Tensor)}

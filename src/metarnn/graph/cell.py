@@ -177,8 +177,11 @@ def _check(graph: Graph) -> None:
 def _widened(graph: Graph, width: int) -> Graph:
     """The graph for an input of another width; the maps that read it change with it."""
     nodes, x = graph.nodes, graph.named("input").get("x")
-    if x is None:  # it ignores its input, whatever that is
-        return replace(graph, nodes=(*nodes, Node("input", width=width, attributes={"name": "x"})))
+    if x not in graph.needed(graph.results):  # it ignores its input, whatever that is
+        rest = nodes if x is None else nodes[:x]
+        other = Node("input", width=width, attributes={"name": "x"})
+        return replace(graph, nodes=(*rest, other, *nodes[len(rest) + 1 :]))
+    assert x is not None
     widths = {x: width}  # of the nodes that change
     inputs: dict[str, int] = {}  # of the maps that change
     for k, node in enumerate(nodes):

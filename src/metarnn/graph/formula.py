@@ -98,11 +98,15 @@ class Formulas:
             only_output = outputs[k] == uses[k] == 1
             if k not in found and not only_output and (shared or gate or size[k] >= LONG):
                 letters[k] = roles.letter(k)
-        count, number = Counter(letters.values()), Counter()
+        taken = {*self.states, *self.graph.outputs}
+        taken |= {name for op in ("input", "context", "vector") for name in self.graph.named(op)}
+        count = Counter(letters.values())
         for k, letter in letters.items():
-            number[letter] += 1
-            several = count[letter] > 1 or letter == "u"
-            found[k] = self.variable(f"{letter}{number[letter]}" if several else letter, "t")
+            several = count[letter] > 1 or letter == "u" or letter in taken
+            numbered = (f"{letter}{number}" for number in range(1, len(nodes) + len(taken) + 1))
+            name = next(n for n in numbered if n not in taken) if several else letter
+            taken.add(name)
+            found[k] = self.variable(name, "t")
         return found
 
     # --- expressions ------------------------------------------------------------------------

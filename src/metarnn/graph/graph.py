@@ -100,23 +100,22 @@ class Builder:
 
     def add(self, op: str, *args: int, width: int | None = None, **attributes: Any) -> int:
         """The index of op(args); width is needed for sources only."""
-        width = width if op in ops.SOURCES else None  # of all others it follows
+        if width is None or op not in ops.SOURCES:
+            width = self._width(op, args, attributes)
         key = (op, args, width, tuple(sorted(attributes.items())))
-        if key in self._known:
-            return self._known[key]
+        if key not in self._known:
+            self.nodes.append(Node(op, args, width, attributes))
+            self._known[key] = len(self.nodes) - 1
+        return self._known[key]
+
+    def _width(self, op: str, args: tuple[int, ...], attributes: dict[str, Any]) -> int:
+        if op == "linear":
+            if attributes.get("transposed", False):
+                return attributes["stop"] - attributes["start"]
+            return self.maps[attributes["map"]].outputs
         if op in ops.OPS and ops.OPS[op].arity not in (-1, len(args)):
             raise ValueError(f"{op} takes {ops.OPS[op].arity} values, not {len(args)}")
-        if width is None:
-            widths = [self.nodes[k].width for k in args]
-            if op == "linear":
-                backward = attributes.get("transposed", False)
-                width = attributes["stop"] - attributes["start"]
-                width = width if backward else self.maps[attributes["map"]].outputs
-            else:
-                width = ops.width(op, widths, attributes)
-        self.nodes.append(Node(op, args, width, attributes))
-        self._known[key] = len(self.nodes) - 1
-        return self._known[key]
+        return ops.width(op, [self.nodes[k].width for k in args], attributes)
 
     def number(self, value: float, width: int = 1) -> int:
         return self.add("number", width=width, value=float(value))

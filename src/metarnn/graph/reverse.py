@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from metarnn.graph.derive import depends, sink_slices
 from metarnn.graph.graph import Builder, Graph
@@ -64,7 +66,7 @@ def reverse(graph: Graph, wanted: Iterable[str] = ()) -> Reverse:
             return None
         edges = sorted({0, nodes[k].width, *(e for a, b, _ in pieces[k] for e in (a, b))})
         parts = []
-        for a, b in zip(edges, edges[1:], strict=False):
+        for a, b in pairwise(edges):
             total = None
             for start, stop, adjoint in pieces[k]:
                 if start <= a and b <= stop:
@@ -127,7 +129,7 @@ def _adjoints(
     node = graph.nodes[k]
     y, args = value[k], [value[a] for a in node.args]
 
-    def add(op: str, *operands: int, **attributes: float) -> int:
+    def add(op: str, *operands: int, **attributes: Any) -> int:
         return b.add(op, *operands, **attributes)
 
     one, zero = b.number(1), b.number(0)

@@ -84,11 +84,11 @@ def _run(
         output = cell.output(recurrence.theta, recurrence.drive, states)
         final = (at_end(call.teacher, call.lengths),)
     else:
-        output, final = _run_with(engine, recurrence, checkpoint_every)
+        output, final = run_with(engine, recurrence, checkpoint_every)
     return output, (*final, *past)
 
 
-def _run_with(engine: str, recurrence: Recurrence, checkpoint_every: int) -> tuple[Tensor, State]:
+def run_with(engine: str, recurrence: Recurrence, checkpoint_every: int) -> tuple[Tensor, State]:
     if engine == "cpu":
         try:
             return cpu.run(recurrence)

@@ -62,21 +62,21 @@ def _forward(
     plan: Plan, which: str, steps: int, batch: int, tensors: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Results as of `fused`; all states [slots, B, n]; the products' results [T, B, n]."""
-    dtype, widths = tensors[0].dtype, plan.loop.states
-    kernel = plan.kernel(which, dtype)
-    arrays: Arrays = dict(zip(plan.sources, tensors[len(widths) :], strict=True))
+    first, train = tensors[0], which == "train"
+    kernel = plan.kernel(which, first.dtype)
+    arrays: Arrays = dict(zip(plan.sources, tensors[len(plan.states) :], strict=True))
     slots, states = [], []
-    for k, width in enumerate(widths):
-        all_kept = which == "train" or k in plan.shared.values()
-        slots.append(steps + 1 if all_kept else 2)
-        states.append(torch.empty(slots[k], batch, width, dtype=dtype))
-        arrays["state", str(k)], arrays["initial", str(k)] = states[k], tensors[k]
+    for (width, key, initial, holds_output), tensor in zip(plan.states, tensors, strict=False):
+        kept = steps + 1 if train or holds_output else 2
+        array = first.new_empty(kept, batch, width)
+        slots.append(kept)
+        states.append(array)
+        arrays[key], arrays[initial] = array, tensor
     outputs = _call(kernel, arrays, slots, steps, batch)
-    results = [states[k][steps % slots[k]] for k in range(len(widths))]
-    for name in plan.loop.outputs:
-        shared = plan.shared.get(name)
+    results = [array[steps % kept] for array, kept in zip(states, slots, strict=True)]
+    for name, shared in plan.results:
         results.append(outputs[name] if shared is None else states[shared][1:])
-    saved = range(len(plan.products)) if which == "train" else ()
+    saved = range(len(plan.products)) if train else ()
     return results, states, [outputs[f"product.{i}"] for i in saved]
 
 

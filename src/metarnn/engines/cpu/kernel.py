@@ -50,6 +50,27 @@ def _openmp() -> Any:
 _HOME = os.getpid()  # OpenMP's threads do not follow into a forked child
 
 
+class _Workspace:
+    """Memory for a kernel's scratch and packed weights, of which one call at a time makes use."""
+
+    def __init__(self, room: Mapping[tuple[str, str], tuple[int, int]], dtype: torch.dtype) -> None:
+        self.room, self.dtype, self.batch = room, dtype, -1
+        self.places: dict[tuple[str, str], int] = {}
+
+    def place(self, batch: int) -> dict[tuple[str, str], int]:
+        """The address of each array, for a batch of that size."""
+        if batch != self.batch:
+            line = ALIGNMENT // self.dtype.itemsize
+            sizes = [-(-(each * batch + all_) // line) * line for each, all_ in self.room.values()]
+            self.block = torch.empty(sum(sizes) + line, dtype=self.dtype)
+            place = -(-self.block.data_ptr() // ALIGNMENT) * ALIGNMENT
+            for key, size in zip(self.room, sizes, strict=True):
+                self.places[key] = place
+                place += size * self.dtype.itemsize
+            self.batch = batch
+        return self.places
+
+
 class Kernel:
     """A program compiled for one number type."""
 
@@ -69,6 +90,7 @@ class Kernel:
             elif kind == "packed":
                 width, vectors, per_tile = program.packed[name]
                 self._room[kind, name] = (0, -(-width // (lanes * vectors)) * per_tile * lanes)
+        self._spare: list[_Workspace] = []
         self._pointers = ctypes.c_void_p * len(program.arrays)
         self._slots = ctypes.c_long * max(program.states, 1)
 
@@ -76,14 +98,13 @@ class Kernel:
         self, arrays: Mapping[tuple[str, str], Tensor], slots: list[int], steps: int, batch: int
     ) -> None:
         """Run over all steps. Arrays are contiguous, of the kernel's type; slots see `Program`."""
-        line = ALIGNMENT // self.dtype.itemsize
-        sizes = [-(-(b * batch + n) // line) * line for b, n in self._room.values()]
-        block = torch.empty(sum(sizes) + line, dtype=self.dtype)
-        place = -(-block.data_ptr() // ALIGNMENT) * ALIGNMENT
-        own = {}
-        for key, size in zip(self._room, sizes, strict=True):
-            own[key] = place
-            place += size * self.dtype.itemsize
+        # Scratch is kept from call to call: fresh memory would have to be mapped in, page by page.
+        # Calls at the same time, from several threads, each find or make their own.
+        try:
+            workspace = self._spare.pop()
+        except IndexError:
+            workspace = _Workspace(self._room, self.dtype)
+        own = workspace.place(batch)
         pointers = [
             own[key] if key in own else arrays[key].data_ptr() for key in self.program.arrays
         ]
@@ -96,6 +117,7 @@ class Kernel:
             batch,
             self._threads(steps, batch),
         )
+        self._spare.append(workspace)
 
     def _threads(self, steps: int, batch: int) -> int:
         program = self.program

@@ -73,6 +73,12 @@ class Plan:
             "train": Graph(nodes, following, {**own, **saved}, self.loop.maps),
         }
         self._kernels: dict[tuple[str, torch.dtype], Kernel] = {}
+        # For each state its width, the keys of its arrays, whether an output lies in its array.
+        self.states = [
+            (width, ("state", str(k)), ("initial", str(k)), k in self.shared.values())
+            for k, width in enumerate(self.loop.states)
+        ]
+        self.results = [(name, self.shared.get(name)) for name in self.loop.outputs]
         self._prepare()
 
     @cached_property
@@ -128,5 +134,7 @@ def _plan(cell: Cell, masks: tuple[str, ...], zoneout: Zoneout, columns: tuple[s
 
 def plan(recurrence: Recurrence) -> Plan:
     """The plan for a recurrence; those of the same cell with the same kinds of masks share one."""
+    if not recurrence.masks and not recurrence.columns and not recurrence.zoneout:
+        return _plan(recurrence.cell, (), (), ())
     zoneout = tuple(True if isinstance(z, Tensor) else z for z in recurrence.zoneout)
     return _plan(recurrence.cell, tuple(recurrence.masks), zoneout, tuple(recurrence.columns))

@@ -28,6 +28,7 @@ typedef whole iv __attribute__((vector_size(BYTES)));
 typedef real vu __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
 
 #define V(x) ((v){} + (real)(x))
+#define SIGN ((iv){} + (whole)((uint64_t)1 << (8 * sizeof(whole) - 1)))
 #define SEL(mask, a, b) ((v)(((iv)(mask) & (iv)(a)) | (~(iv)(mask) & (iv)(b))))
 
 static inline v load(const real *p, long m) {
@@ -41,24 +42,31 @@ static inline void store(real *p, v x, long m) {
     else for (long i = 0; i < m; i++) p[i] = x[i];
 }
 
-/* exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, exp(r) by its Taylor series, whose
-   first term left out is below half a unit in the last place. Relative error at most 2 units in
-   the last place; results below the smallest normal number are 0. NaN stays NaN. */
-static inline v v_exp(v x) {
 #if IS_DOUBLE
-    const real shift = 0x1.8p52, hi = 709.78271289338397, lo = -708.39641853226408;
-    const real ln2a = 0x1.62e42fefap-1, ln2b = 0x1.cf79abc9e3b3ap-40;
-    const int bits = 52, bias = 1023;
+#define BITS 52
+#define BIAS 1023
+#define LOWEST -708.0 /* exp of it is still a normal number */
+#define FLAT 20.0 /* tanh of it rounds to 1 */
 #else
-    const real shift = 0x1.8p23f, hi = 88.7228390f, lo = -87.3365447f;
-    const real ln2a = 0x1.62ep-1f, ln2b = 0x1.0bfbe8p-15f;
-    const int bits = 23, bias = 127;
+#define BITS 23
+#define BIAS 127
+#define LOWEST -87.0f
+#define FLAT 10.0f
 #endif
-    const real log2e = (real)1.4426950408889634074;
-    iv under = x < lo, over = x > hi;
-    v c = SEL(over, V(hi), SEL(under, V(lo), x));
-    v n = (c * log2e + shift) - shift;
-    v r = (c - n * ln2a) - n * ln2b;
+
+static inline v clamp(v x, real lo, real hi) { return SEL(x < lo, V(lo), SEL(x > hi, V(hi), x)); }
+static inline v power_of_2(iv n) { return (v)((n + BIAS) << BITS); }
+
+/* exp(x) = 2^n (1 + q): n = round(x / ln 2), q = exp(r) - 1 by its Taylor series, |r| <= ln 2 / 2,
+   where the first term left out is below half a unit in the last place. NaN gives q = NaN. */
+static inline v reduced(v x, iv *power) {
+#if IS_DOUBLE
+    const real shift = 0x1.8p52, ln2a = 0x1.62e42fefap-1, ln2b = 0x1.cf79abc9e3b3ap-40;
+#else
+    const real shift = 0x1.8p23f, ln2a = 0x1.62ep-1f, ln2b = 0x1.0bfbe8p-15f;
+#endif
+    const v n = (x * (real)1.4426950408889634074 + shift) - shift;
+    const v r = (x - n * ln2a) - n * ln2b;
 #if IS_DOUBLE
     v p = V(1.6059043836821613e-10);
     p = p * r + 2.08767569878681e-09;
@@ -77,42 +85,41 @@ static inline v v_exp(v x) {
     p = p * r + (real)4.1666666666666664e-02;
     p = p * r + (real)1.6666666666666666e-01;
     p = p * r + (real)0.5;
-    p = (p * r) * r + r;
-    p = p + (real)1;
-    /* 2^n in two factors: n may be one more than the largest exponent. */
-    iv k = __builtin_convertvector(n, iv), half = k >> 1;
-    v a = (v)((half + bias) << bits), b = (v)((k - half + bias) << bits);
-    v y = (p * a) * b;
-    y = SEL(under, V(0), y);
-    return SEL(over, V(__builtin_inf()), y);
+    *power = __builtin_convertvector(n, iv);
+    return (p * r) * r + r;
 }
 
-/* Error at most 3 units in the last place. */
-static inline v v_sigmoid(v x) { return (real)1 / ((real)1 + v_exp(-x)); }
-
-/* tanh x = (1 - e) / (1 + e), e = exp(-2|x|); near 0, where that cancels, an odd series. Error at
-   most 4 units in the last place. */
-static inline v v_tanh(v x) {
-    v a = SEL(x < 0, -x, x);
-    v e = v_exp((real)-2 * a);
-    v far = ((real)1 - e) / ((real)1 + e);
-    far = SEL(x < 0, -far, far);
-    v s = x * x;
+/* Error at most 2 units in the last place; below the smallest normal number the result is 0. */
+static inline v v_exp(v x) {
 #if IS_DOUBLE
-    const real near_zero = 0.15;
-    v p = V(-929569.0 / 638512875);
-    p = p * s + 21844.0 / 6081075;
-    p = p * s - 1382.0 / 155925;
+    const real hi = 709.78271289338397, lo = -708.39641853226408;
 #else
-    const real near_zero = 0.25f;
-    v p = V(-1382.0f / 155925);
+    const real hi = 88.7228390f, lo = -87.3365447f;
 #endif
-    p = p * s + (real)(62.0 / 2835);
-    p = p * s - (real)(17.0 / 315);
-    p = p * s + (real)(2.0 / 15);
-    p = p * s - (real)(1.0 / 3);
-    v close = x + x * (s * p);
-    return SEL(a < near_zero, close, far);
+    iv n;
+    const v q = reduced(clamp(x, lo, hi), &n);
+    const iv half = n >> 1; /* in two factors: n may be one more than the largest exponent */
+    const v y = ((q + (real)1) * power_of_2(half)) * power_of_2(n - half);
+    return SEL(x < lo, V(0), SEL(x > hi, V(__builtin_inf()), y));
+}
+
+/* Error at most 3 units in the last place down to the smallest normal number, below which it is
+   not followed. */
+static inline v v_sigmoid(v x) {
+    iv n;
+    const v q = reduced(clamp(-x, LOWEST, -LOWEST), &n), s = power_of_2(n);
+    return (real)1 / ((real)1 + (q * s + s));
+}
+
+/* tanh |x| = -e / (2 + e), e = exp(-2|x|) - 1 = 2^n q + (2^n - 1), which does not cancel near 0.
+   Error at most 4 units in the last place. */
+static inline v v_tanh(v x) {
+    const iv sign = (iv)x & SIGN;
+    const v a = (v)((iv)x ^ sign);
+    iv n;
+    const v q = reduced((real)-2 * SEL(a > FLAT, V(FLAT), a), &n), s = power_of_2(n);
+    const v e = q * s + (s - (real)1);
+    return (v)((iv)(-e / ((real)2 + e)) | sign);
 }
 
 /* log(1 + e^x) = max(x, 0) + log(1 + y), y = e^-|x|, log(1 + y) = 2 artanh(y / (2 + y)). */

@@ -58,6 +58,22 @@ class Recurrence:
         drive = self.drive if isinstance(self.drive, dict) else {"": self.drive}
         return {f"drive.{name}": value for name, value in drive.items()} | self.masks
 
+    def split(self, steps: int) -> list[Recurrence]:
+        """The same in pieces of so many steps, each of which still needs its state."""
+        # split, not slices: its gradient is one concatenation.
+        masks = {name: mask.split(steps) for name, mask in self.masks.items()}
+        pieces = []
+        for i, x in enumerate(self.x.split(steps)):
+            zoneout = tuple(
+                masks[f"zoneout.{k}"][i] if isinstance(z, Tensor) else z
+                for k, z in enumerate(self.zoneout)
+            )
+            alive = masks["alive"][i] if "alive" in masks else None
+            resets = masks["resets"][i] if "resets" in masks else None
+            fixed = (self.cell, self.weights, self.columns)
+            pieces.append(Recurrence(*fixed, x, self.state, alive, resets, zoneout))
+        return pieces
+
     def step(self, inputs: Mapping[str, Tensor], state: State) -> State:
         """One step; `inputs` holds one time step of each entry of `self.inputs`."""
         if isinstance(self.drive, dict):

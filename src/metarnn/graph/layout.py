@@ -67,11 +67,14 @@ def arrange(
     routes = []
     for chain in chains:
         a, b = chain[0], chain[-1]
+        # Level through the whole of each layer, so that it meets no box there.
         points = [(boxes[a][0] + sizes[a][0] / 2, boxes[a][1])]
+        points.append((middle[layer[a]] + widths[layer[a]] / 2, boxes[a][1]))
         for bend in chain[1:-1]:
             at = bend[2]  # type: ignore[index]
             for side in (-1, 1):
                 points.append((middle[at] + side * widths[at] / 2, y[bend] - low))
+        points.append((middle[layer[b]] - widths[layer[b]] / 2, boxes[b][1]))
         routes.append([*points, (boxes[b][0] - sizes[b][0] / 2, boxes[b][1])])
     _spread(routes, edges, sizes)
     high = max(y[key] + height[key] / 2 for key in y)
@@ -193,8 +196,8 @@ def _spread(
     for number, (_, b) in enumerate(edges):
         arriving.setdefault(b, []).append(number)
     for b, numbers in arriving.items():
-        numbers.sort(key=lambda number: routes[number][-2][1])
+        numbers.sort(key=lambda number: routes[number][-3][1])
         room = min(12.0, sizes[b][1] * 0.7 / len(numbers))
         for k, number in enumerate(numbers):
-            x, y = routes[number][-1]
-            routes[number][-1] = (x, y + (k - (len(numbers) - 1) / 2) * room)
+            down = (k - (len(numbers) - 1) / 2) * room
+            routes[number][-2:] = [(x, y + down) for x, y in routes[number][-2:]]

@@ -242,7 +242,7 @@ class Recurrent(nn.Module):
         return alone and not masked and not dropped
 
     def _short_cut(self, call: Inputs, parts: State) -> tuple[Any, Any]:
-        """The same as `_forward` does in general, for small calls, where each microsecond counts."""
+        """What `_forward` does in general, for small calls, where each microsecond counts."""
         state = tuple(part[0] for part in parts)
         recurrence = Recurrence(self.cell, self.weights(0), {}, call.x, state)
         y, final = run_with("cpu", recurrence, 0)
@@ -260,7 +260,9 @@ class Recurrent(nn.Module):
         Without gradients, on a CPU, all of it is one call of generated C a layer.
         """
         if self.bidirectional:
-            check.refuse("step", "of a bidirectional layer", "one direction: the other needs the end")
+            check.refuse(
+                "step", "of a bidirectional layer", "one direction: the other needs the end"
+            )
         if x.dim() not in (1, 2):
             check.refuse("x.shape", tuple(x.shape), "[batch, input], or [input] for one sequence")
         steps = self._compiled_steps(x)
@@ -294,7 +296,12 @@ class Recurrent(nn.Module):
 
     def _compiled_steps(self, x: Tensor) -> list[cpu.Step] | None:
         """A step of each layer in generated C, where there is nothing to differentiate or drop."""
-        if torch.is_grad_enabled() or self.training or self.dropouts.zoneout or any(circumstances()):
+        if (
+            torch.is_grad_enabled()
+            or self.training
+            or self.dropouts.zoneout
+            or any(circumstances())
+        ):
             return None
         if self.engine not in ("auto", "cpu") or self.cell.window > 1 or not self._names[0, 0]:
             return None

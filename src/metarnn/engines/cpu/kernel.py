@@ -122,7 +122,7 @@ class Kernel:
     def _threads(self, steps: int, batch: int) -> int:
         program = self.program
         most = min(
-            torch.get_num_threads(), program.shares if program.aligned else batch * program.shares
+            torch.get_num_threads(), program.tiles if program.aligned else batch * program.tiles
         )
         work = program.products * batch if program.products else program.width * batch * steps
         return max(1, most) if work >= WORTH_A_THREAD else 1

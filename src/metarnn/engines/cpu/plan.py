@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import Cell, Theta
-from metarnn.engines.cpu.emit import Emitter
+from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.recurrence import Recurrence, Zoneout, guarded
 from metarnn.graph import Graph, Parts, Reverse, Schedule, cut, reverse, trace
@@ -90,8 +90,7 @@ class Plan:
         """The kernel "infer", "train" (keeps what the backward pass needs) or "back"."""
         if (which, dtype) not in self._kernels:
             graph = self.back.graph if which == "back" else self._graphs[which]
-            program = Emitter(graph, backward=which == "back").emit()
-            self._kernels[which, dtype] = Kernel(program, dtype)
+            self._kernels[which, dtype] = Kernel(emit(graph, backward=which == "back"), dtype)
         return self._kernels[which, dtype]
 
     def _prepare(self) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import Cell
-from metarnn.engines.cpu.emit import Emitter
+from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.graph import trace_cell
 from metarnn.graph.derive import sink_slices
@@ -21,7 +21,7 @@ class Step:
     def __init__(self, cell: Cell, dtype: torch.dtype) -> None:
         self.cell, self.dtype = cell, dtype
         graph = sink_slices(trace_cell(cell))
-        self.kernel = Kernel(Emitter(graph, packed=False).emit(), dtype)
+        self.kernel = Kernel(emit(graph, packed=False), dtype)
         self.slots = [2] * len(cell.states)
         # The name of the weight behind each array that is one.
         self.weights = [

@@ -1,0 +1,113 @@
+"""A stage whose values are all rows of one width: threads split the units and work on tiles."""
+
+from __future__ import annotations
+
+from metarnn.engines.cpu.layout import Layout, expression, number
+from metarnn.engines.cpu.products import VECTORS, Group, Products
+from metarnn.graph import Stage
+
+
+def common_width(layout: Layout, stage: Stage) -> int:
+    """The width of a stage's rows if all have the same and none needs another's units; else 0."""
+    nodes, rest = layout.nodes, stage.rest
+    widths = {nodes[k].width for k in rest if nodes[k].elementwise and nodes[k].width > 1}
+    widths = widths or {nodes[k].width for k in stage.products}
+    n = widths.pop() if len(widths) == 1 else 0
+    if not n or any(nodes[k].width % n for k in stage.products):
+        return 0
+    whole = {k for k in stage.products if nodes[k].width != n}  # may be read in slices only
+    if any(a in whole for k in rest if nodes[k].op != "slice" for a in nodes[k].args):
+        return 0
+    return n if all(_fits(layout, stage, k, n) for k in rest) else 0
+
+
+def _fits(layout: Layout, stage: Stage, k: int, n: int) -> bool:
+    nodes, node = layout.nodes, layout.nodes[k]
+    if node.elementwise:
+        kept = k in layout.pointer or k in layout.stores
+        narrow = all(nodes[a].width in (1, n) for a in node.args)
+        return narrow and not (node.width == 1 and kept)
+    if node.op == "slice":
+        root = node.args[0]
+        if node.width != n or k in layout.stores or root not in layout.pointer:
+            return False
+        if root in stage.products:
+            return node["start"] % n == 0
+        # Numbers of a state or of an earlier stage elsewhere in the row are another thread's.
+        return nodes[root].op in ("input", "context", "vector") or node["start"] == 0
+    if node.op == "join":
+        read_here = any(user in stage.rest for user in layout.users[k])
+        return not read_here and all(nodes[a].width == n for a in node.args)
+    return False
+
+
+def aligned(
+    layout: Layout, products: Products, groups: list[Group], stage: Stage, n: int
+) -> list[str]:
+    """A stage in C: for each of the thread's tiles the products, then the elementwise work."""
+    tile = groups[0].tile if groups else f"(VL * {VECTORS})"
+    lines = [
+        f"for (long first = me * {tile}; first < {n}; first += threads * {tile}) {{",
+        *(line for group in groups for line in products.tile(group)),
+    ]
+    body = _Body(layout, stage, n).lines
+    if body:
+        lines += [
+            f"const long end = first + {tile} < {n} ? first + {tile} : {n};",
+            "for (long b = 0; b < B; b++) for (long u = first; u < end; u += VL) {",
+            # Twice, so that the compiler knows of all but the last vector that it is whole.
+            f"if (u + VL <= {n}) {{ const long m = VL;",
+            *body,
+            f"}} else {{ const long m = {n} - u;",
+            *body,
+            "} }",
+        ]
+    return [*lines, "}"]
+
+
+class _Body:
+    """The elementwise work on one vector of units u of sequence b, of which m count."""
+
+    def __init__(self, layout: Layout, stage: Stage, n: int) -> None:
+        self.layout, self.stage = layout, stage
+        self.known: dict[int, str] = {}
+        self.lines: list[str] = []
+        for k in (*stage.products, *stage.rest):
+            node = layout.nodes[k]
+            targets = list(layout.stores.get(k, ()))
+            if node.op == "slice":
+                continue
+            if node.op == "linear":
+                targets = targets[1:]  # the product itself has written the first
+            elif k in layout.pointer and not targets:
+                targets = [layout.pointer[k]]
+            for target in targets:
+                row = f"{target} + b * {node.width}"
+                if node.op == "join":
+                    starts = range(0, node.width, n)
+                    for start, a in zip(starts, node.args, strict=True):
+                        self.lines.append(f"store({row} + {start} + u, {self.value(a)}, m);")
+                elif node.width == n:
+                    self.lines.append(f"store({row} + u, {self.value(k)}, m);")
+                else:  # a product of several blocks that has a second place to go to
+                    self.lines += [
+                        f"store({row} + {start} + u, load({layout.row(k)} + {start} + u, m), m);"
+                        for start in range(0, node.width, n)
+                    ]
+
+    def value(self, k: int) -> str:
+        """The C name of a value, after the lines that compute or load it."""
+        if k not in self.known:
+            node = self.layout.nodes[k]
+            if node.op == "number":
+                self.known[k] = f"V({number(node['value'])})"
+                return self.known[k]
+            if k in self.stage.rest and node.elementwise:
+                text = expression(node, [self.value(a) for a in node.args])
+            elif node.width == 1:
+                text = f"V({self.layout.row(k)}[0])"
+            else:
+                text = f"load({self.layout.row(k)} + u, m)"
+            self.known[k] = f"y{k}"
+            self.lines.append(f"const v y{k} = {text};")
+        return self.known[k]

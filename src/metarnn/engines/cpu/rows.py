@@ -1,0 +1,101 @@
+"""Any stage: threads split the sequences, and work off a row of numbers node by node."""
+
+from __future__ import annotations
+
+from metarnn.engines.cpu.layout import Layout, expression, number
+from metarnn.graph import Stage
+
+
+class Rows:
+    """A stage in C for sequence b. Elementwise nodes of one width that follow share a loop."""
+
+    def __init__(self, layout: Layout, stage: Stage) -> None:
+        self.layout, self.nodes = layout, layout.nodes
+        self.lines: list[str] = []
+        computed = [k for k in stage.rest if self.nodes[k].op != "slice"]
+        for k in computed:
+            if k not in layout.pointer:
+                layout.pointer[k] = layout.room(k)
+        group: list[int] = []
+        for k in computed:
+            node = self.nodes[k]
+            if group and not (node.elementwise and node.width == self.nodes[group[0]].width):
+                self.loop(group)
+                group = []
+            if node.elementwise:
+                group.append(k)
+            else:
+                self.lines += self.whole(k)
+        self.loop(group)
+        for k in (*stage.products, *computed):
+            size = f"{self.nodes[k].width} * sizeof(real)"
+            for target in layout.stores.get(k, ()):
+                if target != layout.pointer[k]:
+                    to = f"{target} + b * {self.nodes[k].width}"
+                    self.lines.append(f"memcpy({to}, {layout.row(k)}, {size});")
+
+    def loop(self, group: list[int]) -> None:
+        """Elementwise nodes of one width: values used outside the loop are stored."""
+        if not group:
+            return
+        n, known = self.nodes[group[0]].width, {}
+        self.lines.append(f"for (long u = 0; u < {n}; u += VL) {{ const long m = {n} - u;")
+        for k in group:
+            for a in self.nodes[k].args:
+                if a in known:
+                    continue
+                if self.nodes[a].op == "number":
+                    known[a] = f"V({number(self.nodes[a]['value'])})"
+                    continue
+                known[a] = f"y{a}"
+                row = self.layout.row(a)
+                text = f"V({row}[0])" if self.nodes[a].width == 1 else f"load({row} + u, m)"
+                self.lines.append(f"const v y{a} = {text};")
+            text = expression(self.nodes[k], [known[a] for a in self.nodes[k].args])
+            known[k] = f"y{k}"
+            self.lines.append(f"const v y{k} = {text};")
+            inside = set(self.layout.users[k]) <= set(group)
+            if not inside or k in self.layout.stores:
+                self.lines.append(f"store({self.layout.row(k)} + u, y{k}, m);")
+        self.lines.append("}")
+
+    def whole(self, k: int) -> list[str]:
+        """An operation in which the numbers of a row meet one another."""
+        node, to = self.nodes[k], self.layout.row(k)
+        if node.op == "join":
+            return self.join(k)
+        x, n = self.layout.row(node.args[0]), self.nodes[node.args[0]].width
+        times, eps = node.attributes.get("times"), number(node.attributes.get("eps", 0))
+        return {
+            "repeat": [
+                f"for (long i = 0; i < {n}; i++)",
+                f"for (long j = 0; j < {times}; j++) {to}[i * {times} + j] = {x}[i];",
+            ],
+            "fold": [
+                f"for (long i = 0; i < {node.width}; i++) {{ real s = 0;",
+                f"for (long j = 0; j < {times}; j++) s += {x}[i * {times} + j];",
+                f"{to}[i] = s; }}",
+            ],
+            "sum": [f"{to}[0] = row_sum({x}, {n});"],
+            "mean": [f"{to}[0] = row_sum({x}, {n}) / {n};"],
+            "softmax": [f"row_softmax({to}, {x}, {n});"],
+            "cumsum": [f"row_cumsum({to}, {x}, {n}, 0);"],
+            "cumsum_back": [f"row_cumsum({to}, {x}, {n}, 1);"],
+            "norm": [f"row_norm({to}, {x}, {n}, {eps});"],
+            "rstd": [f"{{ real mean; {to}[0] = row_rstd({x}, {n}, {eps}, &mean); }}"],
+        }[node.op]
+
+    def join(self, k: int) -> list[str]:
+        lines, start, to = [], 0, self.layout.row(k)
+        for a in self.nodes[k].args:
+            lines.append(fill(self.layout, a, f"{to} + {start}"))
+            start += self.nodes[a].width
+        return lines
+
+
+def fill(layout: Layout, k: int, to: str) -> str:
+    """C that copies a node's row, or a row of constants."""
+    node = layout.nodes[k]
+    if node.op == "number":
+        return f"for (long i = 0; i < {node.width}; i++) ({to})[i] = {number(node['value'])};"
+    return f"memcpy({to}, {layout.row(k)}, {node.width} * sizeof(real));"

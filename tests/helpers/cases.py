@@ -69,6 +69,9 @@ def _options() -> dict[str, Cell]:
 
 
 OPTIONS = _options()
+# Those a graph can hold: it has no gelu, no elu, no sine.
+BEYOND = ("=gelu", "=elu", "=sin-")
+TRACEABLE = {name: cell for name, cell in OPTIONS.items() if not any(φ in name for φ in BEYOND)}
 
 
 def engines(cell: Cell) -> list[str]:

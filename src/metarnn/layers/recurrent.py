@@ -129,7 +129,8 @@ class Recurrent(nn.Module):
         self.cell = Feedback.around(cell) if feedback else cell
         self.output_size = cell.output_size * (2 if bidirectional and merge == "concat" else 1)
         # One cell a layer: the same unit for inputs of another width.
-        self.floors = (self.cell, *[self.cell.resized(self.output_size)] * (num_layers - 1))
+        upper = [self.cell.resized(self.output_size)] if num_layers > 1 else []
+        self.floors = (self.cell, *upper * (num_layers - 1))
         _try_out(self.cell)
         self._choices: dict[Any, Choice] = {}
         self._steps: dict[torch.dtype, list[cpu.Step] | None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -68,14 +69,16 @@ def cache_folder() -> Path | None:
 
 
 @functools.cache
-def _private_folder() -> Path:
-    """A folder for this process alone, for when there is no cache."""
-    folder = tempfile.TemporaryDirectory(prefix="metarnn-")
-    _kept.append(folder)
-    return Path(folder.name)
+def _private_folder(process: int) -> Path:
+    """A folder for one process alone, for when there is no cache; gone when the process ends."""
+    folder = tempfile.mkdtemp(prefix="metarnn-")
 
+    def remove() -> None:
+        if os.getpid() == process:  # not in a forked child, which runs this too
+            shutil.rmtree(folder, ignore_errors=True)
 
-_kept: list[tempfile.TemporaryDirectory[str]] = []  # removed when the process ends
+    atexit.register(remove)
+    return Path(folder)
 
 
 @functools.cache
@@ -84,11 +87,12 @@ def load(source: str) -> ctypes.CDLL:
     if not compiler():
         raise CannotCompile("no C compiler found (looked for $CC, cc, gcc, clang)")
     name = hashlib.sha256((source + _machine()).encode()).hexdigest()[:32]
-    for folder in (cache_folder(), _private_folder()):
-        if folder is None:
-            continue
-        target, seal = folder / f"{name}.so", folder / f"{name}.sha256"
+    for find in (cache_folder, lambda: _private_folder(os.getpid())):
         try:
+            folder = find()
+            if folder is None:
+                continue
+            target, seal = folder / f"{name}.so", folder / f"{name}.sha256"
             if not _intact(target, seal):
                 _build(source, target, seal)
             return ctypes.CDLL(str(target))
@@ -100,7 +104,7 @@ def load(source: str) -> ctypes.CDLL:
 def _intact(target: Path, seal: Path) -> bool:
     """Whether a cached file is what was written: loading a damaged one could end the process."""
     try:
-        return hashlib.sha256(target.read_bytes()).hexdigest() == seal.read_text()
+        return hashlib.sha256(target.read_bytes()).hexdigest().encode() == seal.read_bytes()
     except OSError:
         return False
 

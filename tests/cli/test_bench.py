@@ -1,0 +1,66 @@
+import json
+
+import pytest
+import torch
+
+from metarnn import __version__
+from metarnn.cli.main import main
+
+KEYS = ["cell", "mode", "T", "B", "I", "H", "dtype", "engine", "ours_ms", "torch_ms", "eager_ms"]
+KEYS += ["ratio_torch", "ratio_eager", "gflops", "torch_gflops"]
+
+
+def bench(*arguments: str) -> None:
+    assert main(["bench", "cells", *arguments]) == 0
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_quick_run_prints_a_table_and_writes_what_was_measured(
+    dtype, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "160")
+    file = tmp_path / "cells.json"
+    file.write_text("old")
+    bench("--quick", "--cells", "lstm", "graph8", "--dtype", dtype, "--json", str(file))
+    table = capsys.readouterr().out
+    written = json.loads(file.read_text())
+    assert [path.name for path in tmp_path.iterdir()] == ["cells.json"]
+    assert written["machine"]
+    assert written["torch"] == torch.__version__
+    assert written["threads"] == torch.get_num_threads()
+    assert written["metarnn"] == __version__
+    assert written["date"].startswith("20")
+    rows = written["rows"]
+    assert {(row["cell"], row["mode"]) for row in rows} == {
+        (cell, mode) for cell in ("lstm", "graph8") for mode in ("inference", "training", "step")
+    }
+    for row in rows:
+        assert list(row) == KEYS
+        assert row["dtype"] == dtype
+        assert row["ours_ms"] > 0
+    for word in ("graph8", "training", "× eager", "GFLOP/s"):
+        assert word in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cells", "lstn"], "Did you mean 'lstm'"),
+        (["--json", "/nowhere/at/all.json"], "a folder that exists"),
+        (["--minutes", "0"], "minutes"),
+        (["--minutes", "nan"], "minutes"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_any_work(arguments, message, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "cells", *arguments])
+    assert left.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_without_a_cuda_device_the_message_says_so(capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", "cells", "--quick", "--device", "cuda"])
+    assert "no CUDA device" in capsys.readouterr().err

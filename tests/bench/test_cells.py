@@ -50,8 +50,8 @@ def test_the_users_cell_is_a_minimal_gated_unit():
     x, h = torch.randn(1, 2, 3), torch.randn(1, 2, 4)
     w = layer.weights(0)
     a_f, a_n = (x[0] @ w["weight_ih"].T + w["bias_ih"]).chunk(2, -1)
-    f = torch.sigmoid(a_f + h[0] @ w["weight_hf"].T)
-    n = torch.tanh(a_n + (f * h[0]) @ w["weight_hn"].T)
+    f = torch.sigmoid(a_f + h[0] @ w["weight_fh"].T + w["bias_fh"])
+    n = torch.tanh(a_n + (f * h[0]) @ w["weight_nh"].T + w["bias_nh"])
     torch.testing.assert_close(layer(x, h)[0][0], (1 - f) * h[0] + f * n)
 
 

@@ -32,22 +32,20 @@ STEPS_A_CALL = 50  # one step is over before a clock can tell
 
 
 class MGU(Cell):
-    """The minimal gated unit (Zhou et al. 2016), as a user would write it."""
+    """The minimal gated unit (Zhou et al. 2016), as the README has a user write it."""
 
     @property
     def maps(self):
         I, H = self.input_size, self.hidden_size
-        recurrent = {name: Map(H, H, bias=False, recurrent=True) for name in ("hf", "hn")}
-        return {"ih": Map(I, (H, H)), **recurrent}
-
-    def drive(self, theta, x):
-        return theta.ih(x)
+        recurrent = Map(H, H, recurrent=True)
+        return {"ih": Map(I, (H, H)), "fh": recurrent, "nh": recurrent}
 
     def step(self, theta, drive, state):
         (h,) = state
-        f, n = drive.chunk(2, -1)
-        f = torch.sigmoid(f + theta.hf(h))
-        return ((1 - f) * h + f * torch.tanh(n + theta.hn(f * h)),)
+        xf, xn = theta.ih(drive).chunk(2, -1)
+        f = torch.sigmoid(xf + theta.fh(h))
+        n = torch.tanh(xn + theta.nh(f * h))
+        return ((1 - f) * h + f * n,)
 
 
 def random_graph(input_size: int, hidden_size: int, seed: int = 8) -> GraphCell:

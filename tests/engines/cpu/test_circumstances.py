@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from textwrap import dedent
@@ -115,7 +116,7 @@ def test_a_compiler_that_is_no_program_is_a_broken_one(tmp_path):
 
 def test_what_a_broken_compiler_left_does_not_stand_in_the_way_of_a_good_one(tmp_path):
     # Both say the same version, so they look for the same files.
-    good = compile.compiler()
+    good = shlex.join(compile.compiler())
     same = f'[ "$1" = --version ] && {{ echo 1; exit; }}\n{BROKEN["writes garbage"]}'
     bad = script(tmp_path / "onecc", same)
     report(CC=bad, METARNN_CACHE=tmp_path / "cache")
@@ -133,14 +134,15 @@ def test_a_cache_that_cannot_be_written_is_done_without(where, tmp_path):
     assert not list((tmp_path / "temporary").iterdir()), "temporary files were left behind"
 
 
-def test_a_temporary_folder_that_cannot_be_written_is_not_needed_beside_a_cache(tmp_path):
-    # Python falls back on /tmp and the like unless all of them are refused.
+def test_a_temporary_folder_that_cannot_be_had_is_not_needed_beside_a_cache(tmp_path):
     code = f"""
         import tempfile
-        def refused(*_, **__):
-            raise FileNotFoundError("No usable temporary directory found")
-        tempfile._get_default_tempdir = refused
-        tempfile.gettempdir = refused
+        make = tempfile.mkdtemp
+        def careful(suffix=None, prefix=None, dir=None):
+            if dir is None:
+                raise FileNotFoundError("No usable temporary directory found")
+            return make(suffix, prefix, dir)
+        tempfile.mkdtemp = careful
         ENGINE = "cpu"
         exec({CELLS!r})
     """
@@ -197,7 +199,7 @@ def test_code_is_not_loaded_from_a_folder_that_others_can_write_to(tmp_path):
         "#include <unistd.h>\n__attribute__((constructor)) void f(void) { _exit(99); }\n"
     )
     flags = ["-shared", "-fPIC", str(evil), "-o", str(tmp_path / "evil.so")]
-    subprocess.run([compile.compiler(), *flags], check=True)
+    subprocess.run([*compile.compiler(), *flags], check=True)
     for so in intact(cache):
         so.write_bytes((tmp_path / "evil.so").read_bytes())
         seal(so)

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -21,14 +22,16 @@ class CannotCompile(RuntimeError):
     """There is no working C compiler, or it refused the source."""
 
 
-@functools.cache
-def compiler() -> str:
-    """The C compiler's path: $CC, cc, gcc or clang; empty when there is none."""
-    for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
-        found = shutil.which(name) if name else None
+def find_compiler() -> tuple[str, ...]:
+    """The C compiler as a command: $CC (which may carry flags), cc, gcc or clang; () for none."""
+    for command in (shlex.split(os.environ.get("CC", "")), ["cc"], ["gcc"], ["clang"]):
+        found = shutil.which(command[0]) if command else None
         if found:
-            return found
-    return ""
+            return found, *command[1:]
+    return ()
+
+
+compiler = functools.cache(find_compiler)
 
 
 @functools.cache
@@ -36,7 +39,7 @@ def _machine() -> str:
     """What a compiled file depends on beside its source: compiler, flags and kind of processor."""
     try:
         version = subprocess.run(
-            [compiler(), "--version"], capture_output=True, text=True, timeout=60
+            [*compiler(), "--version"], capture_output=True, text=True, timeout=60
         ).stdout
     except OSError:
         version = ""
@@ -116,7 +119,7 @@ def _build(source: str, target: Path, seal: Path) -> None:
         code.write_text(source)
         try:
             result = subprocess.run(
-                [compiler(), *FLAGS, str(code), "-o", str(built), "-lm"],
+                [*compiler(), *FLAGS, str(code), "-o", str(built), "-lm"],
                 capture_output=True,
                 text=True,
                 timeout=120,
@@ -125,7 +128,7 @@ def _build(source: str, target: Path, seal: Path) -> None:
             raise CannotCompile("the C compiler did not come to an end") from error
         if result.returncode:
             message = result.stderr.strip().splitlines()
-            raise CannotCompile(f"{compiler()} failed: {message[0] if message else 'no message'}")
+            raise CannotCompile(f"{compiler()[0]} failed: {message[0] if message else 'no message'}")
         sealed = Path(work, "seal")
         sealed.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
         # Two processes may build the same: their files differ in nothing that matters, but a

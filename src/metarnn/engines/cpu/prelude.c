@@ -103,12 +103,11 @@ static inline v v_exp(v x) {
     return SEL(x < lo, V(0), SEL(x > hi, V(__builtin_inf()), y));
 }
 
-/* Error at most 3 units in the last place down to the smallest normal number, below which it is
-   not followed. */
+/* Error at most 3 units in the last place; below exp(LOWEST) the result is 0. */
 static inline v v_sigmoid(v x) {
     iv n;
     const v q = reduced(clamp(-x, LOWEST, -LOWEST), &n), s = power_of_2(n);
-    return (real)1 / ((real)1 + (q * s + s));
+    return SEL(x < LOWEST, V(0), (real)1 / ((real)1 + (q * s + s)));
 }
 
 /* tanh |x| = -e / (2 + e), e = exp(-2|x|) - 1 = 2^n q + (2^n - 1), which does not cancel near 0.

@@ -80,7 +80,7 @@ def test_steps_see_weights_that_change_between_them():
     x = torch.randn(2, 4)
     with torch.no_grad():
         before, _ = layer.step(x)
-        layer.weight_ih_l0.data.mul_(2)  # leaves no trace in the tensor's version
+        layer.weights(0)["weight_ih"].data.mul_(2)  # leaves no trace in the tensor's version
         after, _ = layer.step(x)
         expected, _ = layer(x.unsqueeze(0))
     assert not torch.equal(before, after)

@@ -77,7 +77,10 @@ def _cells(
                 progress.advance(task)
     except KeyboardInterrupt:  # what was measured so far is worth showing
         quiet.print(f"stopped after {len(rows)} rows")
-    Console(markup=False, highlight=False).print(_table(rows))
+    out = Console(markup=False, highlight=False)
+    if not out.is_terminal:
+        out.width = 120  # a file has room
+    out.print(_table(rows))
     if path is not None:
         _write(path, format.dumps(_report(rows, device), indent=1) + "\n")
 
@@ -101,15 +104,16 @@ def _table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _report(rows: Sequence[Row], device: str) -> dict[str, Any]:
-    return {
+def _report(rows: Sequence[Row], device: str) -> list[dict[str, Any]]:
+    """The rows, each with the circumstances it was measured in."""
+    circumstances = {
         "machine": _machine(device),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "metarnn": __version__,
-        "rows": [row.as_dict() for row in rows],
     }
+    return [row.as_dict() | circumstances for row in rows]
 
 
 def _machine(device: str) -> str:

@@ -35,6 +35,11 @@ class Dropout:
         """Whether anything inside a layer is dropped or held."""
         return bool(self.zoneout or (training and (self.recurrent or self.weight)))
 
+    def any(self, training: bool) -> bool:
+        """Whether anything at all is dropped or held."""
+        outside = self.input or self.between or self.variational
+        return self.acts(training) or bool(training and outside)
+
     @classmethod
     def of(
         cls,

@@ -11,7 +11,8 @@ from torch import Tensor
 from metarnn import cells
 from metarnn.cells import Theta, check
 from metarnn.layers.dropout import Masks
-from metarnn.layers.recurrent import Extras, Floor, Options, Recurrent
+from metarnn.layers.options import Extras, Options
+from metarnn.layers.recurrent import Floor, Recurrent
 from metarnn.layers.unroll import delayed
 
 Pointwise = str | Callable[[Tensor], Tensor]

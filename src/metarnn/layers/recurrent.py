@@ -5,15 +5,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from metarnn.cells import Cell, Feedback, State, Theta, check, shapes
+from metarnn.cells import Cell, Feedback, State, check, shapes
+from metarnn.cells.tryout import try_out
 from metarnn.engines import ENGINES, Choice, Recurrence, Request, choose, circumstances, cpu, native
-from metarnn.layers import edges
+from metarnn.layers import edges, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import initialize
@@ -27,32 +28,6 @@ class Floor:
     cell: Cell
     weights: Sequence[Mapping[str, Tensor]]
     masks: Sequence[Masks]
-
-
-class Extras(TypedDict, total=False):
-    """Keyword arguments that torch.nn's layers do not have; see `Recurrent`."""
-
-    merge: str
-    residual: bool
-    feedback: bool
-    variational_dropout: float
-    input_dropout: float
-    recurrent_dropout: float
-    zoneout: float | tuple[float, ...]
-    weight_drop: float | Mapping[str, float]
-    init: str
-    engine: str
-    checkpoint_every: int
-
-
-class Options(Extras, total=False):
-    """Keyword arguments that every layer takes; see `Recurrent`."""
-
-    batch_first: bool
-    bidirectional: bool
-    dropout: float
-    device: Any
-    dtype: torch.dtype | None
 
 
 class Recurrent(nn.Module):
@@ -131,7 +106,7 @@ class Recurrent(nn.Module):
         # One cell a layer: the same unit for inputs of another width.
         upper = [self.cell.resized(self.output_size)] if num_layers > 1 else []
         self.floors = (self.cell, *upper * (num_layers - 1))
-        _try_out(self.cell)
+        try_out(self.cell)
         self._choices: dict[Any, Choice] = {}
         self._steps: dict[torch.dtype, list[cpu.Step] | None] = {}
         self._names: dict[tuple[int, int], dict[str, str]] = {}
@@ -172,7 +147,7 @@ class Recurrent(nn.Module):
 
     def weights(self, layer: int, direction: int = 0) -> dict[str, Tensor]:
         """The weights of one direction of one layer, under the names its cell has for them."""
-        own = self._parameters  # getattr finds them too, and parametrised ones, but takes longer
+        own: dict[str, Any] = self._parameters  # getattr finds parametrised ones too, but is slow
         return {
             name: own[full] if full in own else getattr(self, full)
             for name, full in self._names[layer, direction].items()
@@ -202,8 +177,10 @@ class Recurrent(nn.Module):
         teacher  [T, B, O], the true outputs, which take the place of the layer's own where it
                  feeds them back: step t sees teacher[t-1]
         """
-        run = self._uncompiled if torch.compiler.is_compiling() else self._forward
-        return run(x, state, lengths, resets, steps, teacher)
+        arguments = (x, state, lengths, resets, steps, teacher)
+        if torch.compiler.is_compiling():
+            return self._uncompiled(*arguments)
+        return self._forward(*arguments)
 
     def _forward(self, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
         call, parts = self._enter(x, state, *arguments)
@@ -253,69 +230,36 @@ class Recurrent(nn.Module):
 
     # torch.compile would unroll a loop over time, for minutes; so it leaves the layer as it is, and
     # compiles the model around it.
-    _uncompiled = torch.compiler.disable(_forward)
+    _uncompiled: Any = torch.compiler.disable(_forward)
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """One time step, for inputs that arrive one by one: x [B, I] or [I] -> output, state.
 
-        Without gradients, on a CPU, all of it is one call of generated C a layer.
+        Without gradients, on a CPU, it is one call of generated C a layer.
         """
         if self.bidirectional:
-            check.refuse(
-                "step", "of a bidirectional layer", "one direction: the other needs the end"
-            )
-        if x.dim() not in (1, 2):
-            check.refuse("x.shape", tuple(x.shape), "[batch, input], or [input] for one sequence")
-        steps = self._compiled_steps(x)
-        if steps is None:
-            time = 1 if self.batch_first and x.dim() == 2 else 0
-            y, state = self(x.unsqueeze(time), state)
-            return y.squeeze(time), state
-        if x.shape[-1] != self.cell.input_size:
-            expected = f"a last dimension of input_size={self.cell.input_size}"
-            check.refuse("x.shape", tuple(x.shape), expected)
-        batched = x.dim() == 2
-        y = x if batched else x.unsqueeze(0)
-        weights = self.weights(0)
-        like = next(iter(weights.values()))
-        edges.matches("x", x, like)
-        parts = edges.enter_state(
-            state, self.state_sizes, self.num_layers, 1, y.shape[0], batched, like
-        )
-        finals = []
-        for k, step in enumerate(steps):
-            rows = parts if self.num_layers == 1 else [part[k] for part in parts]
-            out, final = step(self.weights(k) if k else weights, y, rows)
-            y = out + y if self.residual and k else out
-            finals.append(final)
-        final = finals[0]
-        if len(finals) > 1:
-            final = [torch.cat(part) for part in zip(*finals, strict=True)]
-        if not batched:
-            y, final = y.squeeze(0), [part.squeeze(1) for part in final]
-        return y, final[0] if len(final) == 1 else tuple(final)
+            why = "one direction: the other begins at the end"
+            check.refuse("step", "of a bidirectional layer", why)
+        size = self.cell.input_size
+        if x.dim() not in (1, 2) or x.shape[-1] != size:
+            shape = f"[batch, {size}], or [{size}] for one sequence (input_size={size})"
+            check.refuse("x.shape", tuple(x.shape), shape)
+        compiled = self._compiled_steps(x)
+        if compiled is not None:
+            call, parts = self._enter(x.unsqueeze(0), state, batch_first=False)
+            return streaming.step(compiled, self, call, parts)
+        time = 1 if self.batch_first and x.dim() == 2 else 0
+        y, state = self(x.unsqueeze(time), state)
+        return y.squeeze(time), state
 
     def _compiled_steps(self, x: Tensor) -> list[cpu.Step] | None:
         """A step of each layer in generated C, where there is nothing to differentiate or drop."""
-        if (
-            torch.is_grad_enabled()
-            or self.training
-            or self.dropouts.zoneout
-            or any(circumstances())
-        ):
+        if torch.is_grad_enabled() or self.dropouts.any(self.training) or any(circumstances()):
             return None
-        if self.engine not in ("auto", "cpu") or self.cell.window > 1 or not self._names[0, 0]:
-            return None
-        if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        if self.engine not in ("auto", "cpu") or self.cell.window > 1 or x.device.type != "cpu":
             return None
         if x.dtype not in self._steps:
-            try:
-                usable = not any(map(cpu.obstacle, self.floors))
-                found = [cpu.Step(cell, x.dtype) for cell in self.floors] if usable else None
-            except cpu.CannotCompile as error:
-                cpu.give_up(error)
-                found = None
-            self._steps[x.dtype] = found
+            self._steps[x.dtype] = streaming.compile_steps(self.floors, x.dtype)
         return self._steps[x.dtype]
 
     def choose(self, x: Any = None, state: Any = None, **arguments: Any) -> Choice:
@@ -327,7 +271,14 @@ class Recurrent(nn.Module):
         return self._choose(call)
 
     def _enter(
-        self, x: Any, state: Any, lengths: Any, resets: Any, steps: Any, teacher: Any
+        self,
+        x: Any,
+        state: Any,
+        lengths: Any = None,
+        resets: Any = None,
+        steps: Any = None,
+        teacher: Any = None,
+        batch_first: bool | None = None,
     ) -> tuple[Inputs, State]:
         """The call and the initial state, checked, time first."""
         if teacher is not None:
@@ -341,13 +292,14 @@ class Recurrent(nn.Module):
         like = torch.zeros(0) if first is None else getattr(self, first)
         batch = 1
         if x is None and state is not None:  # there the state alone tells the batch size
-            sized = state if isinstance(state, Tensor) else state[0]
-            batch = sized.shape[-2] if sized.dim() > 1 else 1
+            parts = state if isinstance(state, tuple | list) else (state,)
+            sized = next((s for s in parts if isinstance(s, Tensor) and s.dim() > 1), None)
+            batch = 1 if sized is None else sized.shape[-2]
         call = edges.enter(
             like,
             self.cell.input_size,
             self.cell.output_size,
-            self.batch_first,
+            self.batch_first if batch_first is None else batch_first,
             x,
             batch,
             lengths,
@@ -407,7 +359,8 @@ class Recurrent(nn.Module):
             for direction in range(self.directions):
                 named = self.weights(k, direction)
                 like = next(iter(named.values()), call.x)
-                mask = sample(self.dropouts, cell, *call.x.shape[:2], like, self.training)
+                steps, batch, _ = call.x.shape
+                mask = sample(self.dropouts, cell, steps, batch, like, self.training)
                 masks.append(mask)
                 drop = mask.weights
                 weights.append({n: w * drop[n] if n in drop else w for n, w in named.items()})
@@ -487,20 +440,3 @@ class Recurrent(nn.Module):
     def _rows(self) -> Iterator[tuple[int, int]]:
         """(layer, direction), in the order of parameters and states."""
         return ((k, d) for k in range(self.num_layers) for d in range(self.directions))
-
-
-def _try_out(cell: Cell) -> None:
-    """One step on shapes alone, so that a cell that does not do what it declares is told so now."""
-    name = type(cell).__name__
-    meta = {n: torch.empty(shape, device="meta") for n, shape in shapes(cell).items()}
-    theta = Theta(cell, meta)
-    drive = cell.drive(theta, torch.empty(1, cell.window * cell.input_size, device="meta"))
-    new = cell.step(theta, drive, tuple(torch.empty(1, n, device="meta") for n in cell.states))
-    if not isinstance(new, tuple):
-        raise TypeError(f"{name}.step returned a {type(new).__name__}: expected a tuple of states")
-    widths = tuple(part.shape[-1] for part in new)
-    if widths != cell.states:
-        check.refuse(f"{name}.step", f"states of widths {widths}", f"{cell.states}, as declared")
-    width = cell.output(theta, drive, new).shape[-1]
-    if width != cell.output_size:
-        check.refuse(f"{name}.output", f"width {width}", f"output_size={cell.output_size}")

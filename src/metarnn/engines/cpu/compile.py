@@ -128,7 +128,9 @@ def _build(source: str, target: Path, seal: Path) -> None:
             raise CannotCompile("the C compiler did not come to an end") from error
         if result.returncode:
             message = result.stderr.strip().splitlines()
-            raise CannotCompile(f"{compiler()[0]} failed: {message[0] if message else 'no message'}")
+            raise CannotCompile(
+                f"{compiler()[0]} failed: {message[0] if message else 'no message'}"
+            )
         sealed = Path(work, "seal")
         sealed.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
         # Two processes may build the same: their files differ in nothing that matters, but a

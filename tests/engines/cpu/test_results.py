@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from metarnn import Recurrent, cells
+from metarnn import Cell, Map, Recurrent, cells
 from tests.helpers.cases import make, parts, randn, random_state
 from tests.helpers.compare import assert_close, cotangents, inputs, leaves, measure
 
@@ -182,3 +182,40 @@ def test_torch_func_is_refused_when_cpu_is_asked_for_and_served_by_auto():
     )
     assert_close(found, wanted)
     asked(x)  # outside of it, as ever
+
+
+class Biased(Cell):
+    """Its step needs a row that depends on no input: the softmax of a weight."""
+
+    @property
+    def maps(self):
+        return {"hh": Map(self.hidden_size, self.hidden_size, recurrent=True)}
+
+    @property
+    def vectors(self):
+        return {"prior": self.hidden_size}
+
+    def step(self, theta, drive, state):
+        (h,) = state
+        return (torch.tanh(theta.hh(h) + torch.softmax(theta.prior, -1) + drive),)
+
+
+def test_what_depends_on_no_input_is_the_same_at_all_steps():
+    layers = [Recurrent(Biased(5, 5), engine=e, dtype=torch.float64) for e in ("cpu", "eager")]
+    layers[1].load_state_dict(layers[0].state_dict())
+    x = torch.randn(7, 3, 5, dtype=torch.float64)
+    outputs = [layer(x)[0] for layer in layers]
+    grads = [
+        torch.autograd.grad(y.square().sum(), list(layer.parameters()))
+        for y, layer in zip(outputs, layers, strict=True)
+    ]
+    torch.testing.assert_close(outputs[0], outputs[1])
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_weights_of_another_shape_are_refused_before_generated_code_reads_them():
+    layer = Recurrent(cells.LSTM(3, 4), engine="cpu").eval()
+    weights = {n: p[:8] if n.startswith("weight_hh") else p for n, p in layer.named_parameters()}
+    with pytest.raises(ValueError, match=r"weight_hh\.shape=\(8, 4\)"):
+        torch.func.functional_call(layer, weights, (torch.zeros(2, 1, 3),))

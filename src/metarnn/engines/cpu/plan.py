@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarnn.cells import Cell, Theta
+from metarnn.cells import Cell, Theta, shapes
 from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.recurrence import Recurrence, Zoneout, guarded
@@ -37,7 +38,7 @@ class Product:
 class Plan:
     """A recurrence's graph cut in three, and the kernels made of its loop."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.parts, self.loop = parts, parts.loop
         nodes = self.loop.nodes
         linear = [k for k, n in enumerate(nodes) if n.op == "linear"]
@@ -79,7 +80,7 @@ class Plan:
             for k, width in enumerate(self.loop.states)
         ]
         self.results = [(name, self.shared.get(name)) for name in self.loop.outputs]
-        self._prepare()
+        self._prepare(shapes)
 
     @cached_property
     def back(self) -> Reverse:
@@ -93,7 +94,7 @@ class Plan:
             self._kernels[which, dtype] = Kernel(emit(graph, backward=which == "back"), dtype)
         return self._kernels[which, dtype]
 
-    def _prepare(self) -> None:
+    def _prepare(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """How to get from the sources to what is hoisted, and from what is kept to the output."""
         whole, kept = self.parts.whole, list(self.parts.kept.values())
         y = whole.outputs["y"]
@@ -103,12 +104,11 @@ class Plan:
         self.before_sources = [(k, _key(whole, k)) for k in self.before.sources]
         self.after_sources = [(k, _key(whole, k)) for k in self.after.sources]
         vectors = [("vector", name) for name in whole.named("vector")]
-        self.named_weights = [(key, key[1]) for key in vectors]
-        self.named_weights += [
-            ((kind, name), f"{kind}_{name}")
-            for kind, name in self.sources
-            if kind in ("weight", "bias")
-        ]
+        # The key of each weight that is read, its name and its shape.
+        maps = [(kind, name) for kind, name in self.sources if kind in ("weight", "bias")]
+        names = [(key, key[1]) for key in vectors]
+        names += [((kind, name), f"{kind}_{name}") for kind, name in maps]
+        self.named_weights = [(key, name, shapes[name]) for key, name in names]
 
 
 def _key(graph: Graph, k: int) -> tuple[str, str]:
@@ -128,7 +128,7 @@ def _plan(cell: Cell, masks: tuple[str, ...], zoneout: Zoneout, columns: tuple[s
     for mask in masks:
         widths[mask] = cell.states[int(mask[8:])] if mask.startswith("zoneout.") else 1
     contexts = {f"columns.{name}": cell.maps[name].inputs for name in columns}
-    return Plan(cut(trace(step, cell, widths, contexts)))
+    return Plan(cut(trace(step, cell, widths, contexts)), shapes(cell))
 
 
 def plan(recurrence: Recurrence) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metarnn.cells import State
+from metarnn.cells import State, check
 from metarnn.engines.cpu.fused import fused
 from metarnn.engines.cpu.plan import plan
 from metarnn.engines.recurrence import Recurrence
@@ -25,12 +25,15 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
         found["input", name] = mask
     for name, columns in recurrence.columns.items():
         found["context", f"columns.{name}"] = columns
-    for key, name in made.named_weights:
+    for key, name, shape in made.named_weights:
         found[key] = weights[name]
+        if weights[name].shape != shape:  # generated code would read past the end
+            check.refuse(f"{name}.shape", tuple(weights[name].shape), f"{list(shape)}")
 
     known = {k: found[key] for k, key in made.before_sources}
     for name, value in zip(parts.hoisted, made.before(known, apply, x), strict=True):
-        found["input", name] = value
+        # What depends on no input is the same at all steps.
+        found["input", name] = value if value.dim() == 3 else value.expand(*x.shape[:2], -1)
 
     tensors = [*recurrence.state, *(found[key] for key in made.sources)]
     ready = [

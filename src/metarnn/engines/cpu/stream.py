@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarnn.cells import Cell
+from metarnn.cells import Cell, check, shapes
 from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.graph import trace_cell
@@ -23,12 +23,14 @@ class Step:
         graph = sink_slices(trace_cell(cell))
         self.kernel = Kernel(emit(graph, packed=False), dtype)
         self.slots = [2] * len(cell.states)
-        # The name of the weight behind each array that is one.
-        self.weights = [
-            ((kind, name), name if kind == "vector" else f"{kind}_{name}")
+        # The name and shape of the weight behind each array that is one.
+        expected = shapes(cell)
+        names = {
+            (kind, name): name if kind == "vector" else f"{kind}_{name}"
             for kind, name in self.kernel.program.arrays
             if kind in ("vector", "weight", "bias")
-        ]
+        }
+        self.weights = [(key, name, expected[name]) for key, name in names.items()]
         self.parts = [
             (("initial", str(k)), ("state", str(k)), width) for k, width in enumerate(cell.states)
         ]
@@ -38,7 +40,11 @@ class Step:
     ) -> tuple[Tensor, list[Tensor]]:
         """x [B, I], state [B, n] or [1, B, n] each -> output [B, O], state [1, B, n] each."""
         batch = x.shape[0]
-        arrays = {key: _dense(weights[name]) for key, name in self.weights}
+        arrays = {}
+        for key, name, shape in self.weights:
+            if weights[name].shape != shape:  # generated code would read past the end
+                check.refuse(f"{name}.shape", tuple(weights[name].shape), f"{list(shape)}")
+            arrays[key] = _dense(weights[name])
         arrays["input", "x"] = _dense(x)
         arrays["output", "y"] = y = x.new_empty(batch, self.cell.output_size)
         after = []

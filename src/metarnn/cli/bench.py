@@ -20,6 +20,7 @@ from metarnn import __version__
 from metarnn.bench import Row, measure
 from metarnn.bench import cases as all_cases
 from metarnn.cells import check
+from metarnn.graph.files import write
 
 
 def cells(
@@ -82,7 +83,7 @@ def _cells(
         out.width = 120  # a file has room
     out.print(_table(rows))
     if path is not None:
-        _write(path, format.dumps(_report(rows, device), indent=1) + "\n")
+        write(path, format.dumps(_report(rows, device), indent=1) + "\n")
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -128,13 +129,3 @@ def _machine(device: str) -> str:
     except OSError:
         pass
     return f"{model}, {os.cpu_count()} cores"
-
-
-def _write(path: Path, content: str) -> None:
-    """Beside the file, then renamed: what was there is replaced as a whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(content, encoding="utf-8")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from metarnn.cells import CELLS, Cell, cell, check, shapes
 from metarnn.engines import Request, choose
 from metarnn.graph import GraphCell, cut, latex, read, stages, svg, text, trace_cell
+from metarnn.graph.files import write
 from metarnn.graph.formula import state_names
 
 INPUT_SIZE, HIDDEN_SIZE = 3, 4
@@ -75,7 +76,7 @@ def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: 
         print(f"stage {number} of each step       {_work(nodes)}")
     print(choose("auto", Request(found)))
     if picture is not None:
-        _write(picture, drawn)
+        write(picture, drawn)
         print(f"drawn to {picture}")
 
 
@@ -92,13 +93,3 @@ def _work(nodes: list) -> str:
     said = [f"products with {', '.join(products)}"] if products else []
     said += [f"{rest} other operations"] if rest else []
     return "; ".join(said) or "nothing"
-
-
-def _write(path: Path, content: str) -> None:
-    """Beside the file, then renamed: what was there is replaced as a whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(content, encoding="utf-8")
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

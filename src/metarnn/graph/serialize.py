@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from metarnn.cells import Map
@@ -18,6 +16,7 @@ from metarnn.graph.check import (
     shown,
     signature,
 )
+from metarnn.graph.files import write
 from metarnn.graph.graph import Graph, Node
 
 FORMAT, VERSION = "metarnn-cell", 1
@@ -103,20 +102,7 @@ def from_json(text: str) -> Graph:
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write a graph to a file: beside it, then renamed, so that no half of one is ever there."""
-    text, path = to_json(graph), Path(path)
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(beside, 0o666 & ~mask)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
+    write(path, to_json(graph))
 
 
 def read(path: str | os.PathLike[str]) -> Graph:

@@ -83,4 +83,39 @@ PRODUCTS(2)
 PRODUCTS(3)
 PRODUCTS(4)
 
-const library products = {pack, direct, {0, multiply1, multiply2, multiply3, multiply4}};
+/* 7 or 8 rows by 4 vectors, in two halves of the columns: so each weight is loaded once, not once
+   for each 4 rows. */
+#define HALVES(R)                                                                                 \
+    __attribute__((unused)) static void halves_##R(const real *w, const real *x, long ldx, long K, \
+                                                   real **o, const long *ld, const long *m) {     \
+        for (int h = 0; h < 4; h += 2) {                                                          \
+            const real *p = w + h * VL;                                                           \
+            v a[R][2];                                                                            \
+            for (int r = 0; r < R; r++)                                                           \
+                for (int c = 0; c < 2; c++) a[r][c] = *(const v *)(p + c * VL);                   \
+            p += 4 * VL;                                                                          \
+            for (long k = 0; k < K; k++, p += 4 * VL) {                                           \
+                const v y0 = *(const v *)p, y1 = *(const v *)(p + VL);                            \
+                for (int r = 0; r < R; r++) {                                                     \
+                    a[r][0] += y0 * x[r * ldx + k];                                               \
+                    a[r][1] += y1 * x[r * ldx + k];                                               \
+                }                                                                                 \
+            }                                                                                     \
+            for (int r = 0; r < R; r++)                                                           \
+                for (int c = 0; c < 2; c++)                                                       \
+                    if (m[h + c] > 0) store(o[h + c] + r * ld[h + c], a[r][c], m[h + c]);         \
+        }                                                                                         \
+    }
+HALVES(7)
+HALVES(8)
+static void multiply4_few(const real *w, const real *x, long ldx, long K, long B, real **o,
+                          const long *ld, const long *m) {
+#if defined(__AVX512F__)
+    if (B == 7) halves_7(w, x, ldx, K, o, ld, m);
+    else if (B == 8) halves_8(w, x, ldx, K, o, ld, m);
+    else
+#endif
+        multiply4(w, x, ldx, K, B, o, ld, m);
+}
+
+const library products = {pack, direct, {0, multiply1, multiply2, multiply3, multiply4_few}};

@@ -35,7 +35,7 @@ def test_the_fastest_engine_that_fits_is_taken():
 @needs_a_compiler
 def test_without_gradients_torchs_own_lstm_runs_a_plain_batch():
     layer = make(EVERY["lstm"], dtype=torch.float32)
-    x = randn(4, 8, 3, dtype=torch.float32)
+    x = randn(4, 16, 3, dtype=torch.float32)
     assert explain(layer, x).engine == "cpu"
     with torch.no_grad():
         choice = explain(layer, x)

@@ -88,9 +88,9 @@ def circumstances() -> tuple[bool, ...]:
 
 
 def _native_is_faster(request: Request) -> str:
-    # Measured on 2 cores (docs/results.md): without gradients oneDNN's LSTM is ahead from a
-    # batch of 4 on; with gradients, with lengths, and for GRU and Elman generated C is.
-    if type(request.cell) is not LSTM or request.gradient or request.batch < 4 or request.needs:
+    # Measured on 2 cores (docs/results.md): without gradients oneDNN's LSTM is ahead at batches
+    # above 8; with gradients, with lengths, and for GRU and Elman generated C is.
+    if type(request.cell) is not LSTM or request.gradient or request.batch <= 8 or request.needs:
         return ""
     if request.dtype != torch.float32 or request.cell.proj_size or _native_cannot(request):
         return ""

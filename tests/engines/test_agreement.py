@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 import torch
 
-from tests.helpers.cases import EVERY, LINEAR, RUNNABLE, engines, make, randn, random_state
+from tests.helpers.cases import (
+    EVERY,
+    LINEAR,
+    RUNNABLE,
+    engines,
+    make,
+    parts,
+    randn,
+    random_state,
+)
 from tests.helpers.compare import assert_close, inputs, measure
 
 NATIVE = [name for name, cell in EVERY.items() if "native" in engines(cell)]
@@ -82,3 +91,14 @@ def test_every_engine_equals_eager_with_residuals_and_summed_directions(name, en
 @pytest.mark.parametrize("name", NATIVE)
 def test_weight_drop_on_recurrent_maps_is_the_same_for_native_and_eager(name):
     compare(EVERY[name], "native", {"steps": 5}, 3, {"weight_drop": 0.5}, train=True)
+
+
+@pytest.mark.parametrize(("name", "engine"), RUNNABLE)
+def test_a_state_that_is_changed_in_place_changes_no_output(name, engine):
+    layer = make(EVERY[name], engine=engine)
+    with torch.no_grad():
+        output, state = layer(randn(5, 3, layer.input_size))
+        before = output.clone()
+        for part in parts(state):
+            part.fill_(7)
+    assert torch.equal(output, before)

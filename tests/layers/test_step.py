@@ -10,21 +10,18 @@ from torch import Tensor
 
 import metarnn
 from metarnn import Recurrent
-from tests.helpers.cases import EVERY
+from tests.helpers.cases import EVERY, parts
 
 ENGINES = ["cpu", "eager"]
 
 
-def parts(state) -> tuple[Tensor, ...]:
-    return (state,) if isinstance(state, Tensor) else state
-
-
-def walk(layer: Recurrent, x: Tensor, state=None) -> tuple[Tensor, tuple[Tensor, ...]]:
+def walk(layer: Recurrent, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """All steps of x [T, ...], one by one."""
-    outputs = []
+    outputs, state = [], None
     for x_t in x:
         y, state = layer.step(x_t, state)
         outputs.append(y)
+    assert state is not None
     return torch.stack(outputs), parts(state)
 
 

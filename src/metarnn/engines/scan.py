@@ -17,7 +17,8 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
     pairs = zip(recurrence.affine(), recurrence.state, strict=True)
     states = tuple(scan(a, b, start) for (a, b), start in pairs)
     output = recurrence.cell.output(recurrence.theta, recurrence.drive, states)
-    return output, tuple(part[-1] for part in states)
+    # Copies: whoever zeroes a state that was returned must not zero an output with it.
+    return output, tuple(part[-1].clone() for part in states)
 
 
 def scan(a: Tensor, b: Tensor, start: Tensor) -> Tensor:

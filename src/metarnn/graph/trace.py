@@ -22,10 +22,10 @@ class Untraceable(TypeError):
 
 
 class Weight:
-    """A weight of the cell, as torch's functions meet it during a trace."""
+    """The weight or bias of a map, as torch's functions meet it during a trace."""
 
-    def __init__(self, builder: Builder, name: str, width: int, is_vector: bool) -> None:
-        self.builder, self.name, self.width, self.is_vector = builder, name, width, is_vector
+    def __init__(self, builder: Builder, name: str) -> None:
+        self.builder, self.name = builder, name
 
     @classmethod
     def __torch_function__(
@@ -141,7 +141,7 @@ def trace(
         if name in cell.vectors:
             weights[name] = Value(builder, builder.add("vector", width=shape[0], name=name))
         else:
-            weights[name] = Weight(builder, name, shape[0], is_vector=False)
+            weights[name] = Weight(builder, name)
     try:
         new, outputs = function(weights, sources["input"], sources["context"], state)
     except Untraceable:

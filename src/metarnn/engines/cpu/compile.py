@@ -24,7 +24,11 @@ class CannotCompile(RuntimeError):
 
 def find_compiler() -> tuple[str, ...]:
     """The C compiler as a command: $CC (which may carry flags), cc, gcc or clang; () for none."""
-    for command in (shlex.split(os.environ.get("CC", "")), ["cc"], ["gcc"], ["clang"]):
+    try:
+        asked = shlex.split(os.environ.get("CC", ""))
+    except ValueError:  # a quotation that does not end
+        asked = []
+    for command in (asked, ["cc"], ["gcc"], ["clang"]):
         found = shutil.which(command[0]) if command else None
         if found:
             return found, *command[1:]
@@ -41,7 +45,7 @@ def _machine() -> str:
         version = subprocess.run(
             [*compiler(), "--version"], capture_output=True, text=True, timeout=60
         ).stdout
-    except OSError:
+    except (OSError, subprocess.SubprocessError):
         version = ""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -133,7 +137,7 @@ def _build(source: str, target: Path, seal: Path) -> None:
             )
         sealed = Path(work, "seal")
         sealed.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
-        # Two processes may build the same: their files differ in nothing that matters, but a
-        # seal and a file from different ones might, so both are replaced until they agree.
+        # Two processes may build the same, and compilers give the same bytes for it; were it
+        # otherwise, a seal that does not fit would only make the next process build again.
         os.replace(built, target)
         os.replace(sealed, seal)

@@ -73,7 +73,8 @@ def _forward(
         states.append(array)
         arrays[key], arrays[initial] = array, tensor
     outputs = _call(kernel, arrays, slots, steps, batch)
-    results = [array[steps % kept] for array, kept in zip(states, slots, strict=True)]
+    # Copies: whoever zeroes a state that was returned must not zero an output with it.
+    results = [array[steps % kept].clone() for array, kept in zip(states, slots, strict=True)]
     for name, shared in plan.results:
         results.append(outputs[name] if shared is None else states[shared][1:])
     saved = range(len(plan.products)) if train else ()

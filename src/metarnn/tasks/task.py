@@ -1,0 +1,63 @@
+"""What a task tells whoever trains on it: its batches, its loss, its score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The part of every batch that is ours: part `index` of `count` equal ones."""
+
+    index: int = 0
+    count: int = 1
+
+
+class Batches(Protocol):
+    """Batches without end. The position is plain data, the same on every shard."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __next__(self) -> Any: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+@dataclass
+class Loss:
+    """What a batch costs.
+
+    Args:
+        value: what is differentiated, the mean over the batch with what regularises it
+        count: how many things it is a mean over (tokens, sequences, steps)
+        metrics: means over the batch to show beside it, `{"nll": 1.2}`
+        carried: what the next batch starts from, detached; in every tensor of it the
+            sequences stand along dimension 1, as in the states of `torch.nn`
+    """
+
+    value: Tensor
+    count: int
+    metrics: dict[str, float | Tensor] = field(default_factory=dict)
+    carried: Any = None
+
+
+class Task(Protocol):
+    """Something to learn. It holds its data; it never holds the model."""
+
+    def batches(self, shard: Shard) -> Batches:
+        """This shard's part of every training batch, from the beginning."""
+        ...
+
+    def loss(self, model: nn.Module, batch: Any, carried: Any = None) -> Loss:
+        """The loss of the model on a batch, after what an earlier one carried over."""
+        ...
+
+    def evaluate(self, model: nn.Module, split: str = "valid") -> dict[str, float]:
+        """Exact scores on a split. The first is the one to make small."""
+        ...

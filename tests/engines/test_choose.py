@@ -55,7 +55,7 @@ def test_without_generated_code_a_plain_cell_is_torchs_own(in_torch):
 def test_without_generated_code_a_cell_linear_in_its_state_is_scanned(name, in_torch):
     choice = explain(make(EVERY[name]), X)
     assert choice.engine == "scan"
-    assert list(choice.ruled_out) == ["cpu", "native"]
+    assert list(choice.ruled_out) == ["cpu", "triton", "native"]
     assert "linear" in choice.reason
 
 

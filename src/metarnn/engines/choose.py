@@ -9,9 +9,9 @@ import torch
 from torch.autograd import forward_ad
 
 from metarnn.cells import LSTM, Cell, check
-from metarnn.engines import cpu, native
+from metarnn.engines import cpu, native, triton
 
-ENGINES = ("cpu", "native", "scan", "eager")  # fastest first
+ENGINES = ("cpu", "triton", "native", "scan", "eager")  # fastest first
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Choice:
 
 REASONS = {
     "cpu": "C code generated for this cell runs all steps",
+    "triton": "one Triton kernel made for this cell runs all steps",
     "native": "torch's own fused kernels (cuDNN, oneDNN) compute this cell",
     "scan": "the cell is linear in its state, so a parallel scan runs all steps",
     "eager": "a loop over time in plain torch runs any cell",
@@ -59,7 +60,7 @@ def choose(asked: str, request: Request) -> Choice:
         return Choice(asked, "as asked", {})
     ruled_out: dict[str, str] = {}
     for engine in ENGINES:
-        why = CANNOT[engine](request) or (engine == "cpu" and _native_is_faster(request))
+        why = CANNOT[engine](request) or _slower(engine, request)
         if not why:
             return Choice(engine, REASONS[engine], ruled_out)
         ruled_out[engine] = why
@@ -84,7 +85,16 @@ def transformed() -> bool:
 
 def circumstances() -> tuple[bool, ...]:
     """What a choice depends on beside the request; it may change from call to call."""
-    return transformed(), cpu.broken()
+    return transformed(), cpu.broken(), triton.broken()
+
+
+def _slower(engine: str, request: Request) -> str:
+    """Why an engine that could run a call is passed over."""
+    if engine == "cpu":
+        return _native_is_faster(request)
+    if engine == "triton" and request.device == "cpu":
+        return "Triton's interpreter is there for tests"
+    return ""
 
 
 def _native_is_faster(request: Request) -> str:
@@ -105,6 +115,14 @@ def _cpu_cannot(request: Request) -> str:
     if transformed():
         return "torch.func and forward-mode derivatives do not see into generated code"
     return cpu.obstacle(request.cell)
+
+
+def _triton_cannot(request: Request) -> str:
+    if "checkpoint_every" in request.needs:
+        return "checkpoint_every belongs to the loop in Python"
+    if transformed():
+        return "torch.func and forward-mode derivatives do not see into generated code"
+    return triton.obstacle(request.cell, request.device, request.dtype)
 
 
 def _native_cannot(request: Request) -> str:
@@ -134,6 +152,7 @@ def _eager_cannot(request: Request) -> str:
 
 CANNOT = {
     "cpu": _cpu_cannot,
+    "triton": _triton_cannot,
     "native": _native_cannot,
     "scan": _scan_cannot,
     "eager": _eager_cannot,

@@ -7,7 +7,7 @@ from metarnn.graph.draw import svg
 from metarnn.graph.formula import latex, text
 from metarnn.graph.graph import Builder, Graph, Node
 from metarnn.graph.interpret import Schedule, evaluate, linear
-from metarnn.graph.reverse import Reverse, reverse
+from metarnn.graph.reverse import Reverse, preactivations, reverse
 from metarnn.graph.serialize import from_json, read, save, to_json
 from metarnn.graph.trace import Untraceable, trace, trace_cell
 
@@ -28,6 +28,7 @@ __all__ = [
     "from_json",
     "latex",
     "linear",
+    "preactivations",
     "read",
     "reverse",
     "save",

@@ -1,10 +1,10 @@
 """The backward pass of a step, as a graph: one adjoint rule for each operation.
 
 A loop that runs this graph from the last step to the first carries the adjoints of the states.
-From the forward pass it reads only states and the results of matrix products ("pre-activations"),
-and computes the elementwise rest again. It leaves weight gradients out: it puts out, for each
-product, the adjoint of its result and (where that is no state) its argument, so that after the
-loop dW is one matrix product over all time steps.
+From the forward pass it reads only states and the results of matrix products, or what was added to
+them ("pre-activations"), and computes the elementwise rest again. It leaves weight gradients out:
+it puts out, for each product, the adjoint of its result and (where that is no state) its argument,
+so that after the loop dW is one matrix product over all time steps.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Reverse:
     """The reverse of a loop's graph, and how its inputs and outputs are called.
 
     Inputs   the forward inputs under their names; `before.k`, state k before the step;
-             `product.k`, the result of product k; `grad.NAME`, the adjoint of output NAME.
+             `product.k`, the saved row k, by default the result of product k;
+             `grad.NAME`, the adjoint of output NAME.
     States   the adjoints of the states after the step.
     Outputs  `dinput.NAME`, `dvector.NAME`, `dcontext.NAME`: adjoints, to be summed over time and
              batch where the forward value is shared over them; `dproduct.k`, the adjoint of
@@ -34,21 +35,83 @@ class Reverse:
     products: tuple[int, ...]  # product k is this node of the forward graph
 
 
-def reverse(graph: Graph, wanted: Iterable[str] = ()) -> Reverse:
-    """The backward pass of a step, with adjoints of the inputs and contexts named in `wanted`."""
+Saved = tuple[tuple[int, ...], ...]  # nodes whose values are saved, side by side in one row each
+
+
+def preactivations(graph: Graph) -> Saved:
+    """What a forward pass has to save: the products, each after all that is only added to it.
+
+    A product that is read in one sum and nowhere else need not be known, nor need what it is added
+    to: their derivatives do without. So the drive of a step is not kept beside its products.
+    """
+    users: list[list[int]] = [[] for _ in graph.nodes]
+    for user, node in enumerate(graph.nodes):
+        for a in node.args:
+            users[a].append(user)
+
+    def last(k: int) -> int:
+        while len(users[k]) == 1 and k not in graph.results:
+            (user,) = users[k]
+            node = graph.nodes[user]
+            if node.op not in ("add", "sub") or node.width != graph.nodes[k].width:
+                break
+            k = user
+        return k
+
+    found: list[tuple[int, ...]] = []
+    seen: set[int] = set()
+    for k, node in enumerate(graph.nodes):
+        if node.op == "linear":
+            sliced = users[k] and all(graph.nodes[user].op == "slice" for user in users[k])
+            ends = [last(user) for user in users[k]] if sliced else [last(k)]
+            if sliced and any(graph.nodes[end].op == "slice" for end in ends):
+                ends = [k]
+            fresh = tuple(end for end in dict.fromkeys(ends) if end not in seen)
+            seen.update(fresh)
+            found += [fresh] if fresh else []
+    return tuple(found)
+
+
+class _Values(dict[int, int]):
+    """The forward values, as nodes of the backward graph: saved ones are read, others computed."""
+
+    def __init__(self, graph: Graph, builder: Builder, saved: Saved) -> None:
+        super().__init__()
+        self.nodes, self.builder, self.saved = graph.nodes, builder, saved
+        self.row = {k: i for i, group in enumerate(saved) for k in group}
+
+    def __missing__(self, k: int) -> int:
+        node, builder = self.nodes[k], self.builder
+        if k in self.row:
+            self._read(self.row[k])
+        elif node.op == "state":
+            self[k] = builder.add("input", width=node.width, name=f"before.{node['index']}")
+        else:
+            assert node.op != "linear", "a product that is needed must be saved"
+            self[k] = builder.copy(node, tuple(self[a] for a in node.args))
+        return self[k]
+
+    def _read(self, row: int) -> None:
+        """All nodes of a saved row."""
+        widths = [self.nodes[k].width for k in self.saved[row]]
+        whole = self.builder.add("input", width=sum(widths), name=f"product.{row}")
+        start = 0
+        for k, width in zip(self.saved[row], widths, strict=True):
+            span = {"start": start, "stop": start + width}
+            self[k] = whole if len(widths) == 1 else self.builder.add("slice", whole, **span)
+            start += width
+
+
+def reverse(graph: Graph, wanted: Iterable[str] = (), saved: Saved | None = None) -> Reverse:
+    """The backward pass of a step, with adjoints of the inputs and contexts named in `wanted`.
+
+    `saved` says what the forward pass keeps: the results of all products, if not given.
+    """
     wanted = set(wanted)
     nodes = graph.nodes
     products = tuple(k for k, n in enumerate(nodes) if n.op == "linear")
     builder = Builder(graph.maps)
-    value: dict[int, int] = {}  # the forward values, computed again
-    for k, node in enumerate(nodes):
-        if node.op == "linear":
-            name = f"product.{products.index(k)}"
-            value[k] = builder.add("input", width=node.width, name=name)
-        elif node.op == "state":
-            value[k] = builder.add("input", width=node.width, name=f"before.{node['index']}")
-        else:
-            value[k] = builder.copy(node, tuple(value[a] for a in node.args))
+    value = _Values(graph, builder, tuple((k,) for k in products) if saved is None else saved)
 
     live = depends(graph, (k for k, n in enumerate(nodes) if n.op in ("state", "vector", "linear")
                            or n.attributes.get("name") in wanted))  # fmt: skip
@@ -123,11 +186,16 @@ def _narrowed(builder: Builder, node: int, width: int) -> int:
 
 
 def _adjoints(
-    b: Builder, k: int, graph: Graph, value: dict[int, int], g: int, live: set[int]
+    b: Builder, k: int, graph: Graph, value: _Values, g: int, live: set[int]
 ) -> list[tuple[int, int]]:
     """For each argument of node k (start, adjoint); `start` is where in the argument it belongs."""
     node = graph.nodes[k]
-    y, args = value[k], [value[a] for a in node.args]
+
+    def y() -> int:
+        return value[k]
+
+    def arg(i: int) -> int:
+        return value[node.args[i]]
 
     def add(op: str, *operands: int, **attributes: Any) -> int:
         return b.add(op, *operands, **attributes)
@@ -137,30 +205,30 @@ def _adjoints(
     rules: dict[str, list[Callable[[], int]]] = {
         "add": [lambda: g, lambda: g],
         "sub": [lambda: g, lambda: add("sub", zero, g)],
-        "mul": [lambda: add("mul", g, args[1]), lambda: add("mul", g, args[0])],
+        "mul": [lambda: add("mul", g, arg(1)), lambda: add("mul", g, arg(0))],
         "div": [
-            lambda: add("div", g, args[1]),
-            lambda: add("sub", zero, add("div", add("mul", g, y), args[1])),
+            lambda: add("div", g, arg(1)),
+            lambda: add("sub", zero, add("div", add("mul", g, y()), arg(1))),
         ],
         "max": [
-            lambda: add("sub", g, add("mul", g, add("greater", args[1], args[0]))),
-            lambda: add("mul", g, add("greater", args[1], args[0])),
+            lambda: add("sub", g, add("mul", g, add("greater", arg(1), arg(0)))),
+            lambda: add("mul", g, add("greater", arg(1), arg(0))),
         ],
         "min": [
-            lambda: add("sub", g, add("mul", g, add("greater", args[0], args[1]))),
-            lambda: add("mul", g, add("greater", args[0], args[1])),
+            lambda: add("sub", g, add("mul", g, add("greater", arg(0), arg(1)))),
+            lambda: add("mul", g, add("greater", arg(0), arg(1))),
         ],
         "greater": [lambda: zero, lambda: zero],
         "where": [
             lambda: zero,
-            lambda: add("where", args[0], g, zero),
-            lambda: add("where", args[0], zero, g),
+            lambda: add("where", arg(0), g, zero),
+            lambda: add("where", arg(0), zero, g),
         ],
-        "sigmoid": [lambda: add("mul", g, add("mul", y, add("sub", one, y)))],
-        "tanh": [lambda: add("mul", g, add("sub", one, add("mul", y, y)))],
-        "relu": [lambda: add("mul", g, add("greater", args[0], zero))],
-        "exp": [lambda: add("mul", g, y)],
-        "softplus": [lambda: add("mul", g, add("sigmoid", args[0]))],
+        "sigmoid": [lambda: add("mul", g, add("mul", y(), add("sub", one, y())))],
+        "tanh": [lambda: add("mul", g, add("sub", one, add("mul", y(), y())))],
+        "relu": [lambda: add("mul", g, add("greater", arg(0), zero))],
+        "exp": [lambda: add("mul", g, y())],
+        "softplus": [lambda: add("mul", g, add("sigmoid", arg(0)))],
         "identity": [lambda: g],
         "slice": [lambda: g],
         "repeat": [lambda: add("fold", g, times=node["times"])],
@@ -173,26 +241,26 @@ def _adjoints(
                 graph.nodes[node.args[0]].width,
             )
         ],
-        "softmax": [lambda: add("mul", y, add("sub", g, add("sum", add("mul", g, y))))],
+        "softmax": [lambda: add("mul", y(), add("sub", g, add("sum", add("mul", g, y()))))],
         "cumsum": [lambda: add("cumsum_back", g)],
         "cumsum_back": [lambda: add("cumsum", g)],
         # y = (x - mean) / std: g - mean(g) - y mean(g y), over std.
         "norm": [
             lambda: add(
                 "mul",
-                add("rstd", args[0], eps=node["eps"]),
+                add("rstd", arg(0), eps=node["eps"]),
                 add(
                     "sub",
                     add("sub", g, add("mean", g)),
-                    add("mul", y, add("mean", add("mul", g, y))),
+                    add("mul", y(), add("mean", add("mul", g, y()))),
                 ),
             )
         ],
     }
     if node.op == "rstd":  # y = 1 / std: -y³ (x - mean) / n
         n = graph.nodes[node.args[0]].width
-        cube = add("mul", y, add("mul", y, y))
-        centred = add("sub", args[0], add("mean", args[0]))
+        cube = add("mul", y(), add("mul", y(), y()))
+        centred = add("sub", arg(0), add("mean", arg(0)))
         return [(0, add("mul", add("mul", add("mul", g, cube), b.number(-1 / n)), centred))]
     if node.op == "join":
         found, offset = [], 0

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from metarnn.cells import Cell, Feedback, State
-from metarnn.engines import Recurrence, cpu, eager, scan
+from metarnn.engines import Recurrence, cpu, eager, scan, triton
 from metarnn.layers import window
 from metarnn.layers.dropout import Masks
 from metarnn.layers.edges import Inputs, at_end, flip
@@ -95,6 +95,8 @@ def run_with(engine: str, recurrence: Recurrence, checkpoint_every: int) -> tupl
         except cpu.CannotCompile as error:
             cpu.give_up(error)  # warns; from now on the choice falls on the next engine
             engine = "scan" if recurrence.cell.linear else "eager"
+    if engine == "triton":
+        return triton.run(recurrence)
     if engine == "scan":
         return scan.run(recurrence)
     return eager.run(recurrence, checkpoint_every)

@@ -25,6 +25,11 @@ def obstacle(cell: Cell) -> str:
     if not compiler():
         give_up(CannotCompile("no C compiler was found (looked for $CC, cc, gcc and clang)"))
         return _broken[0]
+    return untraceable(cell)
+
+
+def untraceable(cell: Cell) -> str:
+    """Why a cell has no graph; empty when it has one."""
     try:
         return _untraceable(cell)
     except TypeError:  # an option that has no hash
@@ -52,4 +57,4 @@ def give_up(error: CannotCompile) -> None:
         )
 
 
-__all__ = ["CannotCompile", "Step", "broken", "give_up", "obstacle", "run"]
+__all__ = ["CannotCompile", "Step", "broken", "give_up", "obstacle", "run", "untraceable"]

@@ -40,7 +40,7 @@ class _Fused(torch.autograd.Function):
         given = count + len(plan.sources)
         tensors, saved = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
         if torch.is_grad_enabled():
-            pulled = composed(lambda *t: _composition(plan, steps, batch, t), tensors, grads)
+            pulled = composed(lambda *t: composition(plan, steps, batch, t), tensors, grads)
             return None, None, None, *pulled
         states, products = saved[:count], saved[count:]
         outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads)
@@ -50,7 +50,7 @@ class _Fused(torch.autograd.Function):
             if not need:
                 found.append(None)
             elif kind in ("weight", "bias"):
-                found.append(_of_map(plan, kind, name, tensor, outputs, states, steps))
+                found.append(gradient_of_map(plan, kind, name, tensor, outputs, states, steps))
             else:
                 grad = outputs.get(f"d{kind}.{name}")
                 shared = {"vector": (0, 1), "context": (0,)}.get(kind)
@@ -126,7 +126,7 @@ def _call(
     return outputs
 
 
-def _of_map(
+def gradient_of_map(
     plan: Plan,
     kind: str,
     name: str,
@@ -171,7 +171,7 @@ def _weight(
     return adjoint.T @ argument.flatten(0, 1)
 
 
-def _composition(
+def composition(
     plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """What the fused function computes, in plain torch: its derivatives are autograd's."""

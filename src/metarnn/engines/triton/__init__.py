@@ -1,0 +1,66 @@
+"""Any cell on a GPU: its graph as one Triton kernel for all time steps, forward and backward."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+
+from metarnn.cells import Cell
+from metarnn.engines import cpu
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from metarnn.cells import State
+    from metarnn.engines.recurrence import Recurrence
+
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+_broken: list[str] = []  # why a kernel could not be made in this process, once it could not
+
+
+def broken() -> bool:
+    return bool(_broken)
+
+
+def interpreted() -> bool:
+    """Whether Triton's interpreter runs kernels, on a CPU: one program after the other."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@lru_cache(maxsize=1)
+def _installed() -> bool:
+    return find_spec("triton") is not None
+
+
+def obstacle(cell: Cell, device: str, dtype: torch.dtype) -> str:
+    """Why this engine cannot run a cell; empty when nothing is known to stand in the way."""
+    if device != "cuda" and not (interpreted() and device == "cpu"):
+        return f"it runs on a GPU, the layer is on {device}"
+    if not _installed():
+        return "Triton is not installed (pip install triton)"
+    if dtype not in TYPES:
+        return f"it computes in float32, bfloat16 or float16, not in {dtype}"
+    return _broken[0] if _broken else cpu.untraceable(cell)
+
+
+def run(recurrence: Recurrence) -> tuple[Tensor, State]:
+    """The output of all steps [T, B, O] and the state after the last one."""
+    from metarnn.engines.triton.loop import run as loop  # imports Triton, which takes a second
+
+    return loop(recurrence)
+
+
+def give_up(error: Exception) -> None:
+    """Use the engine no more in this process, and say so once."""
+    if not _broken:
+        _broken.append(f"Triton could not compile a kernel: {error}")
+        warnings.warn(
+            f"metarnn runs without generated GPU kernels, slower: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,257 @@
+"""The loop as one differentiable function of states, inputs and weights, on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metarnn.engines.anyorder import composed
+from metarnn.engines.cpu.fused import composition, gradient_of_map
+from metarnn.engines.cpu.plan import MASKS, Plan
+from metarnn.engines.triton.emit import emit
+from metarnn.engines.triton.kernel import Kernel, zeros
+from metarnn.engines.triton.program import Key, Program
+from metarnn.graph import Graph, Node, Reverse, preactivations, reverse
+
+Arrays = dict[Key, Tensor]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a loop: its sizes, and the type of number that products are computed in."""
+
+    steps: int
+    batch: int
+    dot: torch.dtype
+    hoisted: Callable[[], dict[Key, Tensor]]  # computes again what was hoisted
+    share: int = 1
+
+
+class Loop:
+    """A plan's loop as kernels."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.graph = plan, plan.loop
+        self.saved = preactivations(self.graph)
+        own = {name: k for name, k in self.graph.outputs.items() if name not in plan.shared}
+        nodes, following, maps = self.graph.nodes, self.graph.next_states, self.graph.maps
+        rows, kept = list(nodes), {}
+        for i, group in enumerate(self.saved):
+            kept[f"product.{i}"] = group[0] if len(group) == 1 else len(rows)
+            if len(group) > 1:
+                rows.append(Node("join", group, sum(nodes[k].width for k in group)))
+        self._graphs = {
+            "infer": Graph(nodes, following, own, maps),
+            "train": Graph(tuple(rows), following, {**own, **kept}, maps),
+        }
+
+    @cached_property
+    def back(self) -> Reverse:
+        wanted = [name for kind, name in self.plan.sources if kind in ("input", "context")]
+        wanted = [name for name in wanted if not name.startswith(MASKS)]
+        return reverse(self.graph, wanted, self.saved)
+
+    @cached_property
+    def keys(self) -> list[Key]:
+        """What the fused function's arguments are."""
+        return [*(("state", str(i)) for i in range(len(self.graph.states))), *self.plan.sources]
+
+    @cached_property
+    def forgotten(self) -> set[Key]:
+        """Hoisted values that the backward pass does not read."""
+        read = self.back.graph.named("input")
+        return {("input", name) for name in self.plan.parts.hoisted if name not in read}
+
+    @cached_property
+    def infer(self) -> Kernel:
+        return Kernel(emit(self._graphs["infer"], kept=frozenset(self.plan.shared.values())))
+
+    @cached_property
+    def train(self) -> Kernel:
+        every = frozenset(range(len(self.graph.states)))
+        return Kernel(emit(self._graphs["train"], kept=every))
+
+    @cached_property
+    def reverse(self) -> Kernel:
+        return Kernel(emit(self.back.graph, backward=True))
+
+
+@lru_cache(maxsize=512)
+def loop(plan: Plan) -> Loop:
+    return Loop(plan)
+
+
+def fused(plan: Plan, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Final states [B, n], then kept outputs [T, B, n], from states and `plan.sources`."""
+    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+        return _Fused.apply(plan, call, *tensors)  # type: ignore[return-value]
+    return _forward(loop(plan), call, tensors, train=False)[0]
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, call: Call, *tensors: Tensor) -> Any:
+        made = loop(plan)
+        results, states, saved = _forward(made, call, tensors, train=True)
+        ctx.plan, ctx.call = plan, call
+        # What is hoisted (the drive, the largest of all) is kept only if the backward pass reads
+        # it. For derivatives of derivatives it is computed again.
+        pairs = zip(made.keys, tensors, strict=True)
+        kept = [None if key in made.forgotten else t for key, t in pairs]
+        ctx.save_for_backward(*kept, *states, *saved)
+        ctx.set_materialize_grads(False)
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        plan, call = ctx.plan, ctx.call
+        count = len(plan.loop.states)
+        given = count + len(plan.sources)
+        tensors, rest = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
+        made = loop(plan)
+        if torch.is_grad_enabled():
+            again = call.hoisted() if made.forgotten else {}
+            tensors = [again.get(key, t) for key, t in zip(made.keys, tensors, strict=True)]
+            pulled = composed(
+                lambda *t: composition(plan, call.steps, call.batch, t), tensors, grads
+            )
+            return None, None, *pulled
+        states, saved = rest[:count], rest[count:]
+        outputs, adjoints = _reverse(made, call, tensors, states, saved, grads)
+        found: list[Tensor | None] = list(adjoints)
+        needed = ctx.needs_input_grad[2 + count :]
+        for (kind, name), tensor, need in zip(plan.sources, tensors[count:], needed, strict=True):
+            if not need:
+                found.append(None)
+            elif kind in ("weight", "bias"):
+                grad = gradient_of_map(plan, kind, name, tensor, outputs, states, call.steps)
+                found.append(grad)
+            else:
+                grad = outputs.get(f"d{kind}.{name}")
+                found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
+        return None, None, *found
+
+
+def _forward(
+    made: Loop, call: Call, tensors: Sequence[Tensor], *, train: bool
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Results as of `fused`; the history of all states [T + 1, B, n]; what is saved [T, B, n]."""
+    plan, first = made.plan, tensors[0]
+    kernel = made.train if train else made.infer
+    count = len(made.graph.states)
+    arrays: Arrays = dict(zip(plan.sources, tensors[count:], strict=True))
+    shared = set(plan.shared.values())
+    full = frozenset(i for i in range(count) if train or i in shared)
+    states = _states(kernel.program, call, tensors[:count], full, arrays)
+    outputs = _call(kernel, arrays, plan, tensors, call, full)
+    results = [arrays["final", str(i)] for i in range(count)]
+    for name, index in plan.results:
+        if index is None:
+            results.append(outputs[name].to(first.dtype))
+        else:
+            history = states[index]
+            assert history is not None
+            results.append(history[1:].to(first.dtype))
+    if not train:
+        return results, [], []
+    saved = [outputs[f"product.{i}"] for i in range(len(made.saved))]
+    return results, [s for s in states if s is not None], saved
+
+
+def _states(
+    program: Program,
+    call: Call,
+    initial: Sequence[Tensor],
+    full: frozenset[int],
+    arrays: Arrays,
+    exact: bool = False,
+) -> list[Tensor | None]:
+    """Arrays for the states: with a slot for each step, with three slots, or none at all."""
+    found: list[Tensor | None] = []
+    for i, ((width, has_array, exactly), start) in enumerate(
+        zip(program.states, initial, strict=True)
+    ):
+        dtype = torch.float32 if exact else start.dtype
+        arrays["initial", str(i)] = start
+        # Not a view of the array: whoever zeroes a state that was returned must not zero an output.
+        arrays["final", str(i)] = torch.empty_like(start, dtype=dtype)
+        if not has_array:
+            found.append(None)
+            continue
+        shape = call.steps + 1 if i in full else 3, call.batch, width
+        kind = torch.float32 if exactly else dtype
+        state = torch.empty(shape, dtype=kind, device=start.device)
+        arrays["state", str(i)] = state
+        found.append(state)
+    return found
+
+
+def _reverse(
+    made: Loop,
+    call: Call,
+    tensors: Sequence[Tensor],
+    states: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """The outputs of the reverse loop, and the adjoints of the initial states."""
+    plan, first = made.plan, tensors[0]
+    widths = made.graph.states
+    arrays: Arrays = dict(zip(plan.sources, tensors[len(widths) :], strict=True))
+
+    def given(grad: Tensor | None, *shape: int) -> Tensor:
+        if grad is None:
+            return zeros(shape, first.dtype, first.device)
+        return grad if grad.is_contiguous() else grad.contiguous()
+
+    initial = [given(g, call.batch, n) for g, n in zip(grads, widths, strict=False)]
+    for i, value in enumerate(saved):
+        arrays["input", f"product.{i}"] = value
+    for i, history in enumerate(states):
+        arrays["input", f"before.{i}"] = history
+    for (name, k), grad in zip(made.graph.outputs.items(), grads[len(widths) :], strict=True):
+        shape = call.steps, call.batch, made.graph.nodes[k].width
+        arrays["input", f"grad.{name}"] = given(grad, *shape)
+    program = made.reverse.program
+    _states(program, call, initial, frozenset(), arrays, exact=True)
+    outputs = _call(made.reverse, arrays, plan, tensors, call, frozenset())
+    return outputs, [arrays["final", str(i)] for i in range(len(widths))]
+
+
+def _call(
+    kernel: Kernel,
+    arrays: Arrays,
+    plan: Plan,
+    tensors: Sequence[Tensor],
+    call: Call,
+    full: frozenset[int],
+) -> dict[str, Tensor]:
+    """Run a kernel; its outputs [T, B, n] and sums over time [B, n] by name."""
+    program, device = kernel.program, tensors[0].device
+
+    def empty(*shape: int, dtype: torch.dtype = call.dot) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    outputs = {n: empty(call.steps, call.batch, w) for n, w in program.outputs.items()}
+    sums = {
+        n: torch.zeros(call.batch, w, dtype=torch.float32, device=device)
+        for n, w in program.sums.items()
+    }
+    arrays |= {("output", name): output for name, output in outputs.items()}
+    arrays |= {("sum", name): total for name, total in sums.items()}
+    for name, (width, rounded) in program.scratch.items():
+        dtype = call.dot if rounded else torch.float32
+        arrays["scratch", name] = empty(2, call.batch, width, dtype=dtype)
+    weights = {name: arrays["weight", name] for kind, name in plan.sources if kind == "weight"}
+    kernel(
+        arrays, weights, call.steps, call.batch,
+        full=full, dot=call.dot, device=device, share=call.share,
+    )  # fmt: skip
+    for alias, name in program.aliases.items():
+        outputs[alias] = outputs[name]
+    return outputs | sums

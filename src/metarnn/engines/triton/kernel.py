@@ -1,0 +1,260 @@
+"""A generated kernel, ready to be launched."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metarnn.engines.triton import interpreted
+from metarnn.engines.triton.program import Block, Group, Key, Program
+from metarnn.engines.triton.tiling import Tiling, tile
+
+
+@dataclass
+class _Launch:
+    """How a kernel is launched for one batch size and one set of types."""
+
+    tiling: Tiling
+    constants: dict[str, Any]
+    compiled: Any = None  # what Triton made of it, once it was launched
+
+
+class Kernel:
+    """One program, compiled for each size of batch and type of number when it is first needed."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._launches: dict[Any, _Launch] = {}
+        self._lock = threading.Lock()
+
+    def __call__(
+        self,
+        arrays: Mapping[Key, Tensor],
+        weights: Mapping[str, Tensor],
+        steps: int,
+        batch: int,
+        *,
+        full: frozenset[int],
+        dot: torch.dtype,
+        device: torch.device,
+        share: int = 1,
+    ) -> None:
+        """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step.
+
+        `share` is the number of kernels that run at the same time: each takes its part of the
+        device.
+        """
+        _raise_alarm(device)
+        split = dot == torch.float32 and not torch.backends.cudnn.allow_tf32
+        room = 1.0
+        while True:
+            launch = self._launch(batch, full, dot, split, device, share, room)
+            try:
+                self._run(launch, arrays, weights, steps, batch, dot, split, device)
+                return
+            except Exception as error:
+                # The model of what fits on the chip was wrong: count on less of it.
+                if type(error).__name__ != "OutOfResources" or room < 0.1:
+                    raise
+                room /= 2
+                with self._lock:
+                    smaller = self._launch_key(batch, full, dot, split, device, share)
+                    self._launches[smaller] = self._make(
+                        batch, full, dot, split, device, share, room
+                    )
+
+    def tiling(self, batch: int, dot: torch.dtype, device: torch.device, share: int = 1) -> Tiling:
+        """How the work is shared among programs."""
+        split = dot == torch.float32 and not torch.backends.cudnn.allow_tf32
+        return self._launch(batch, frozenset(), dot, split, device, share, 1.0).tiling
+
+    def _launch_key(self, *circumstances: Any) -> Any:
+        return circumstances
+
+    def _launch(
+        self, batch: int, full: frozenset[int], dot: torch.dtype, split: bool,
+        device: torch.device, share: int, room: float,
+    ) -> _Launch:  # fmt: skip
+        key = self._launch_key(batch, full, dot, split, device, share)
+        if key not in self._launches:
+            made = self._make(batch, full, dot, split, device, share, room)
+            self._launches[key] = made
+        return self._launches[key]
+
+    def _make(
+        self, batch: int, full: frozenset[int], dot: torch.dtype, split: bool,
+        device: torch.device, share: int, room: float,
+    ) -> _Launch:  # fmt: skip
+        size = dot.itemsize * (2 if split else 1)
+        tiling = tile(self.program, batch, size, max(1, _processors(device) // share), room)
+        constants: dict[str, Any] = {
+            **tiling.constants,
+            **{f"FULL{i}": i in full for i, (_, has, _) in enumerate(self.program.states) if has},
+            "DOT": _triton_type(dot),
+            "SPLIT": split,
+            "ALONE": tiling.programs == 1,
+        }
+        order = self.loop.arg_names[len(self.program.arrays) + 5 :]
+        return _Launch(tiling, {name: constants[name] for name in order})
+
+    def _run(
+        self, launch: _Launch, arrays: Mapping[Key, Tensor], weights: Mapping[str, Tensor],
+        steps: int, batch: int, dot: torch.dtype, split: bool, device: torch.device,
+    ) -> None:  # fmt: skip
+        tiling = launch.tiling
+        packed = {("pack", str(g.number)): pack(g, tiling, weights, dot, split)
+                  for g in self.program.groups}  # fmt: skip
+        pointers = [packed[key] if key in packed else arrays[key] for key in self.program.arrays]
+        at_once = tiling.groups * tiling.rows
+        for first in range(0, batch, at_once):
+            groups = min(tiling.groups, -(-(batch - first) // tiling.rows))
+            rest = (
+                zeros((groups * 32,), torch.int32, device, own=True),
+                _alarm(device),
+                steps,
+                batch,
+                first,
+            )
+            _start(self.loop, launch, groups * tiling.programs, (*pointers, *rest))
+
+    @cached_property
+    def loop(self) -> Any:
+        """The kernel function, made of its source when it is first needed."""
+        return _function(self.program.source)
+
+
+def _start(loop: Any, launch: _Launch, programs: int, arguments: tuple[Any, ...]) -> None:
+    if interpreted():
+        loop[programs,](*arguments, **launch.constants)
+        return
+    # Triton works out at every call, in tens of microseconds, which of its compiled kernels fits:
+    # the one before does, if types and the alignment of all arrays are the same.
+    tensors = [a for a in arguments if isinstance(a, Tensor)]
+    aligned = all(t.data_ptr() % 16 == 0 for t in tensors)
+    kind = tuple(t.dtype for t in tensors)
+    if launch.compiled is not None and aligned and launch.compiled[0] == kind:
+        launch.compiled[1][programs, 1, 1](*arguments, *launch.constants.values())
+        return
+    tiling = launch.tiling
+    made = loop[programs,](
+        *arguments,
+        **launch.constants,
+        num_warps=tiling.warps,
+        num_stages=tiling.stages,
+        # All programs run at the same time or the launch fails: they wait for one another.
+        launch_cooperative_grid=tiling.programs > 1,
+    )
+    if aligned:
+        launch.compiled = kind, made
+
+
+def _function(source: str) -> Any:
+    # Triton reads a function's source through linecache, so it needs no file on disk.
+    name = f"<metarnn {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    scope: dict[str, Any] = {"__name__": "metarnn.engines.triton.generated"}
+    exec(compile(source, name, "exec"), scope)
+    return scope["loop"]
+
+
+@lru_cache(maxsize=64)
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _triton_type(dtype: torch.dtype) -> Any:
+    import triton.language as tl
+
+    return {
+        torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16
+    }[dtype]  # fmt: skip
+
+
+def pack(
+    group: Group, tiling: Tiling, weights: Mapping[str, Tensor], dot: torch.dtype, split: bool
+) -> Tensor:
+    """Weights in the order in which programs read them: [programs, units, blocks, inner].
+
+    With `split` there are two of them, whose sum is the matrix: see `prelude.dot`.
+    """
+    n, inner = group.width, group.inner
+    units, padded = tiling.units[n], tiling.chunks[group.number].inner
+    shape = (tiling.programs, units, group.padded, padded)
+    weight = weights[group.blocks[0].map]
+    exact = (n, len(group.blocks), inner) == (shape[0] * units, group.padded, padded)
+    if exact and group.together and weight.is_contiguous():
+        order = weight.as_strided(shape, *_view(group, shape, weight.shape[1]))
+    else:
+        space = weight.new_zeros(group.padded, tiling.programs * units, padded)
+        space[: len(group.blocks), :n, :inner] = _matrix(group, weights)
+        order = space.unflatten(1, (tiling.programs, units)).permute(1, 2, 0, 3)
+    packed = order.to(dot).contiguous()
+    if split:
+        high = (packed.view(torch.int32) & -8192).view(torch.float32)
+        return torch.stack([high, packed - high])
+    return packed
+
+
+def _view(group: Group, shape: tuple[int, ...], columns: int) -> tuple[tuple[int, ...], int]:
+    """Strides and offset that make a weight [programs, units, blocks, inner]."""
+    first = group.blocks[0]
+    row, inner = (1, columns) if first.transposed else (columns, 1)
+    offset = first.columns[0] + first.start * row
+    return (shape[1] * row, row, group.width * row, inner), offset
+
+
+def _matrix(group: Group, weights: Mapping[str, Tensor]) -> Tensor:
+    """The weights of a group's products: [blocks, units, inner]."""
+    n, first = group.width, group.blocks[0]
+
+    def oriented(block: Block) -> Tensor:
+        weight = weights[block.map][:, slice(*block.columns)]
+        return weight.T if block.transposed else weight
+
+    if group.together:
+        stop = first.start + n * len(group.blocks)
+        return oriented(first)[first.start : stop].unflatten(0, (-1, n))
+    return torch.stack([oriented(b)[b.start : b.start + n] for b in group.blocks])
+
+
+def zeros(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, own: bool = False
+) -> Tensor:
+    """Zeros that nobody writes to (unless `own`), so that one tensor does for all calls."""
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    if own or capturing:  # what is made during a capture belongs to the captured graph
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return _zeros(shape, dtype, device)
+
+
+@lru_cache(maxsize=64)
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+@lru_cache(maxsize=64)
+def _alarm(device: torch.device) -> Tensor:
+    """A number on the host that a kernel can write: no need to wait for it to know it is zero."""
+    alarm = torch.zeros(1, dtype=torch.int32)
+    return alarm.pin_memory() if device.type == "cuda" else alarm
+
+
+def _raise_alarm(device: torch.device) -> None:
+    alarm = _alarm(device)
+    if alarm.item():
+        alarm.zero_()
+        raise RuntimeError(
+            "A kernel that metarnn launched earlier gave up waiting at a barrier: its programs did "
+            "not all run at the same time. Its results are not to be used. Run again with "
+            "engine='eager', and please report the cell and the sizes."
+        )

@@ -1,0 +1,234 @@
+"""Who computes which values of a step, where they are kept, and who has to wait for whom.
+
+Programs of a group share a part of the batch. In a segment over *units* each program computes its
+slice of rows of one width, all products first; in a segment over *rows* each program takes whole
+sequences. What another program (or another way of sharing) reads goes through memory, and a
+barrier stands before the segment that reads it; all else stays in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from metarnn.graph import Graph, stages
+
+SUMS = ("dvector.", "dcontext.")  # outputs that are summed over time
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a step without a barrier in it. `width` is 0 for a segment over rows."""
+
+    width: int
+    products: tuple[int, ...] = ()
+    rest: tuple[int, ...] = ()
+    loose: tuple[int, ...] = ()  # results that nothing computes: sources and slices
+
+
+@dataclass(frozen=True)
+class Use:
+    """Somebody reads numbers [start, start + width) of a node."""
+
+    user: int
+    start: int
+    width: int
+
+
+class Layout:
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.nodes = graph, graph.nodes
+        self._users: list[list[int]] = [[] for _ in self.nodes]
+        for user, node in enumerate(self.nodes):
+            for a in dict.fromkeys(node.args):
+                self._users[a].append(user)
+        self.stores = self._results()
+        self.segments = self._segments()
+        self.home = {
+            k: number
+            for number, segment in enumerate(self.segments)
+            for k in (*segment.products, *segment.rest, *segment.loose)
+        }
+        self.carried = {i for i in range(len(graph.next_states)) if self._carried(i)}
+        self.memory = {
+            k for k, node in enumerate(self.nodes)
+            if not node.source and node.op != "slice" and self._needs_memory(k)
+        }  # fmt: skip
+        self.barriers = self._barriers()
+
+    # What is asked of nodes ---------------------------------------------------------------
+
+    def root(self, k: int) -> tuple[int, int]:
+        """The node that a slice (of a slice) is cut from, and where the cut begins."""
+        start = 0
+        while self.nodes[k].op == "slice":
+            start += self.nodes[k]["start"]
+            k = self.nodes[k].args[0]
+        return k, start
+
+    def uses(self, k: int) -> Iterator[Use]:
+        """Who reads a node, through slices or not."""
+        todo = [(user, 0, self.nodes[k].width) for user in self._users[k]]
+        while todo:
+            user, start, width = todo.pop()
+            node = self.nodes[user]
+            if node.op == "slice":
+                todo += [(u, start + node["start"], node.width) for u in self._users[user]]
+                if user in self.stores:
+                    yield Use(user, start + node["start"], node.width)
+            else:
+                yield Use(user, start, width)
+
+    def state_node(self, index: int) -> int | None:
+        """The source of a state; none if nothing reads it."""
+        for k, node in enumerate(self.nodes):
+            if node.op == "state" and node["index"] == index:
+                return k
+        return None
+
+    def in_registers(self, k: int, use: Use) -> bool:
+        """Whether a user finds a node's numbers in its own registers."""
+        node, user = self.nodes[k], self.nodes[use.user]
+        if user.op == "linear" or node.op == "join":
+            return False
+        here, there = self.segments[self._at(k)], self.segments[self._at(use.user)]
+        if here.width != there.width:
+            return False
+        if not here.width:  # rows: nothing in registers outlives the segment, or is cut
+            whole = use.start == 0 and use.width == node.width
+            return here is there and whole and user.op not in ("repeat", "fold")
+        if node.op == "linear":
+            return use.width == here.width and use.start % here.width == 0
+        return use.start == 0 and use.width == node.width
+
+    # How it is worked out -----------------------------------------------------------------
+
+    def _at(self, k: int) -> int:
+        node = self.nodes[k]
+        return self.home[self.graph.next_states[node["index"]] if node.op == "state" else k]
+
+    def _results(self) -> dict[int, list[tuple[str, str]]]:
+        """For each result of the step the arrays it goes to."""
+        found: dict[int, list[tuple[str, str]]] = {}
+        for index, k in enumerate(self.graph.next_states):
+            found.setdefault(k, []).append(("state", str(index)))
+        self.aliases: dict[str, str] = {}
+        first: dict[int, str] = {}
+        for name, k in self.graph.outputs.items():
+            kind = "sum" if name.startswith(SUMS) else "output"
+            if kind == "output" and first.setdefault(k, name) != name:
+                self.aliases[name] = first[k]
+            else:
+                found.setdefault(k, []).append((kind, name))
+        return found
+
+    def _segments(self) -> list[Segment]:
+        found: list[Segment] = []
+        for stage in stages(self.graph):
+            rest = tuple(k for k in stage.rest if self.nodes[k].op != "slice")
+            if not rest and not stage.products:
+                continue
+            n = self._common_width(stage.products, rest)
+            if n:
+                found.append(Segment(n, stage.products, rest))
+                continue
+            for width in dict.fromkeys(self.nodes[k].width for k in stage.products):
+                same = (k for k in stage.products if self.nodes[k].width == width)
+                found.append(Segment(width, tuple(same)))
+            if rest:
+                found.append(Segment(0, (), rest))
+        loose = [k for k in self.stores if self.nodes[k].source or self.nodes[k].op == "slice"]
+        for width in dict.fromkeys(self.nodes[k].width for k in loose):
+            same = (k for k in loose if self.nodes[k].width == width)
+            found.append(Segment(width, loose=tuple(same)))
+        return found
+
+    def _common_width(self, products: tuple[int, ...], rest: tuple[int, ...]) -> int:
+        """The width of a stage's rows if all have the same and none needs another's units."""
+        nodes = self.nodes
+        widths = {nodes[k].width for k in rest if nodes[k].elementwise and nodes[k].width > 1}
+        widths = widths or {nodes[a].width for k in rest if nodes[k].op == "join"
+                            for a in nodes[k].args}  # fmt: skip
+        widths = widths or {nodes[k].width for k in products}
+        n = widths.pop() if len(widths) == 1 else 0
+        if not n or any(nodes[k].width % n for k in products):
+            return 0
+        here = {*products, *rest}
+        return n if all(self._fits(k, n, here) for k in rest) else 0
+
+    def _fits(self, k: int, n: int, here: set[int]) -> bool:
+        node = self.nodes[k]
+        if not node.elementwise and node.op != "join":
+            return False
+        if node.width == 1 and n > 1 and k in self.stores:
+            return False
+        for a in node.args:
+            width = self.nodes[a].width
+            if width != n and (width != 1 or node.op == "join"):
+                return False
+            root, start = self.root(a)
+            if root not in here or self.nodes[root].source:
+                continue
+            if self.nodes[root].op == "join" or (width == 1 < self.nodes[root].width):
+                return False
+            if start and (self.nodes[root].op != "linear" or start % n):
+                return False
+        return not (node.width == 1 < n) or all(
+            self.nodes[use.user].elementwise for use in self.uses(k)
+        )
+
+    def _carried(self, index: int) -> bool:
+        """Whether a state is handed from step to step in registers."""
+        k = self.state_node(index)
+        width = self.graph.states[index]
+        segment = self.segments[self.home[self.graph.next_states[index]]]
+        if k is None or segment.width != width:
+            return False
+        return all(
+            self.nodes[use.user].op == "linear" or self.in_registers(k, use) for use in self.uses(k)
+        )
+
+    def state_in_memory(self, index: int) -> bool:
+        """Whether somebody reads a state from memory."""
+        if index not in self.carried:
+            return True
+        k = self.state_node(index)
+        assert k is not None
+        return any(self.nodes[use.user].op == "linear" for use in self.uses(k))
+
+    def only_products_read(self, k: int) -> bool:
+        return all(
+            self.nodes[use.user].op == "linear" or self.in_registers(k, use) for use in self.uses(k)
+        )
+
+    def _needs_memory(self, k: int) -> bool:
+        return any(not self.in_registers(k, use) for use in self.uses(k))
+
+    def _barriers(self) -> set[int]:
+        """The segments before which all programs of a group meet."""
+        writes: list[set[int]] = [set() for _ in self.segments]
+        reads: list[set[int]] = [set() for _ in self.segments]
+        for k, node in enumerate(self.nodes):
+            state = node.op == "state"
+            if not (self.state_in_memory(node["index"]) if state else k in self.memory):
+                continue
+            writes[self._at(k)].add(k)
+            for use in self.uses(k):
+                if self._foreign(k, use):
+                    reads[self.home[use.user]].add(k)
+        found: set[int] = set()
+        dirty: set[int] = set()
+        for _ in range(2):  # twice: what a step leaves behind is read by the next one
+            for number in range(len(self.segments)):
+                if dirty & reads[number]:
+                    found.add(number)
+                    dirty = set()
+                dirty |= writes[number]
+        return found
+
+    def _foreign(self, k: int, use: Use) -> bool:
+        """Whether a user may read from memory what another program has written there."""
+        here, there = self.segments[self._at(k)], self.segments[self._at(use.user)]
+        if self.nodes[use.user].op == "linear" or here.width != there.width:
+            return True
+        return bool(here.width) and not (use.start == 0 and use.width == self.nodes[k].width)

@@ -1,0 +1,100 @@
+"""What generated kernels are made of: functions of numbers, and meeting at a barrier."""
+
+# pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
+# pyright: reportAttributeAccessIssue=false, reportReturnType=false, reportOperatorIssue=false
+
+import triton
+import triton.language as tl
+
+# A barrier that nobody opens for so many looks (about 20 s) is stuck.
+PATIENCE = tl.constexpr(30_000_000)
+
+
+@triton.jit
+def sigmoid(x):
+    return 1 / (1 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    # (1 - e) / (1 + e) cancels near 0: there the series is exact to the last bit but one.
+    e = tl.exp(-2 * tl.abs(x))
+    y = (1 - e) / (1 + e)
+    s = x * x
+    series = x * (1 + s * (-1 / 3 + s * (2 / 15 + s * (-17 / 315))))
+    return tl.where(s < 0.01, series, tl.where(x < 0, -y, y))
+
+
+@triton.jit
+def softplus(x):
+    return tl.maximum(x, 0) + tl.log(1 + tl.exp(-tl.abs(x)))
+
+
+@triton.jit
+def greater(a, b):
+    return tl.where(a > b, 1.0, 0.0)
+
+
+@triton.jit
+def maximum(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def minimum(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def dot(x, w, low, SPLIT: tl.constexpr):
+    """x w. With SPLIT, w + low is the matrix and the result is exact to float32.
+
+    Tensor cores multiply float32 with 11 significant bits. A number is the sum of two such, up to
+    its last two bits, so that three products do for one; what they leave out is below 2⁻²¹.
+    """
+    if SPLIT:
+        high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+        small = tl.dot(high, low, input_precision="tf32")
+        small = tl.dot(x - high, w, small, input_precision="tf32")
+        return tl.dot(high, w, small, input_precision="tf32")
+    else:
+        return tl.dot(x, w, input_precision="tf32")
+
+
+@triton.jit
+def split2(x, B: tl.constexpr, U: tl.constexpr, REST: tl.constexpr):
+    """[B, U · 2 · REST] with the finest index last: the even and the odd part of it."""
+    return tl.split(tl.reshape(x, (B, U * REST, 2)))
+
+
+@triton.jit
+def arrive(counter, ALONE: tl.constexpr):
+    tl.debug_barrier()  # all of this program's stores come before the one that tells of them
+    if not ALONE:
+        tl.atomic_add(counter, 1, sem="release")
+
+
+@triton.jit
+def wait(counter, target, fine, ALONE: tl.constexpr):
+    """Wait until so many programs have arrived; 0 from then on if they never do."""
+    if not ALONE:
+        looks = 0
+        seen = _look(counter)
+        while (seen < target) & (looks < PATIENCE * fine):
+            seen = _look(counter)
+            looks += 1
+        fine = tl.where(seen < target, 0, fine)
+    return fine
+
+
+@triton.jit
+def _look(counter):
+    # An atomic would do, but many of them at one address queue up; a load with acquire does not.
+    return tl.inline_asm_elementwise(
+        "ld.acquire.gpu.global.b32 $0, [$1];",
+        "=r,l",
+        [counter],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )

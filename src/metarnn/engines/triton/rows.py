@@ -1,0 +1,152 @@
+"""A segment over rows as text: each program takes whole sequences, one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from metarnn.engines.triton.layout import Segment
+from metarnn.engines.triton.program import power
+from metarnn.engines.triton.text import element, expression, indented, lanes, number
+from metarnn.graph import Node
+
+if TYPE_CHECKING:
+    from metarnn.engines.triton.emit import Emitter
+
+
+class Rows:
+    """A segment over rows: each program takes whole sequences, one after the other."""
+
+    def __init__(self, emitter: Emitter, segment: Segment, number: int) -> None:
+        self.e, self.segment, self.number = emitter, segment, number
+        self.layout, self.nodes = emitter.layout, emitter.nodes
+        self.known: dict[tuple[int, int, int], str] = {}
+        self.out: list[str] = []
+        self.dirty = False
+
+    def lines(self) -> tuple[list[str], list[str]]:
+        for k in self.segment.rest:
+            self._result(k)
+        last = "tl.minimum(batch, first + (group + 1) * BB)"
+        return [
+            f"for row in range(first + group * BB + me, {last}, P):",
+            *indented(["r = row + zero", *self.out]),
+        ], []
+
+    def _result(self, k: int) -> None:
+        places = [place for place, _ in self.e.targets(k)]
+        for start, part in self._parts(k):
+            self.value(part)
+            for place in places:
+                self._store(f"{place} + r * {self.nodes[k].width} + {start}", part)
+            for name in self.e.sums(k):
+                place = f"{self.e.array('sum', name)} + r * {self.nodes[k].width} + {start}"
+                index, mask = lanes(self.nodes[part].width)
+                old = f"tl.load({place}{index}{mask})"
+                self.out.append(f"tl.store({place}{index}, {old} + {self.value(part)}{mask})")
+        self.dirty = self.dirty or bool(places)
+
+    def _parts(self, k: int) -> list[tuple[int, int]]:
+        """What a row is joined of: (where it begins, the node); most are one piece."""
+        node = self.nodes[k]
+        if node.op != "join":
+            return [(0, k)]
+        widths = [self.nodes[a].width for a in node.args]
+        return [(sum(widths[:i]), a) for i, a in enumerate(node.args)]
+
+    def _store(self, place: str, k: int) -> None:
+        index, mask = lanes(self.nodes[k].width)
+        value = self.value(k)
+        shape = "()" if not index else f"({power(self.nodes[k].width)},)"
+        cast = f"(tl.zeros({shape}, tl.float32) + {value}).to({element(place)})"
+        self.out.append(f'tl.store({place}{index}, {cast}{mask}, cache_modifier=".cg")')
+
+    def value(self, k: int) -> str:
+        node = self.nodes[k]
+        if node.op == "number":
+            return number(node["value"])
+        root, start = self.layout.root(k)
+        key = (root, start, node.width)
+        if key in self.known:
+            return self.known[key]
+        if k in self.segment.rest and node.op not in ("slice", "join"):
+            name, text = f"r{k}", self._compute(k)
+        else:
+            name = f"z{root}_{start}_{node.width}_row{self.number}"
+            text = self._load(root, start, node.width)
+        self.known[key] = name
+        self.out += [*text.split("\n")[:-1], f"{name} = {text.splitlines()[-1]}"]
+        return name
+
+    def _meet(self) -> None:
+        """Other threads of this program may have written what is read next."""
+        if self.dirty:
+            self.out.append("tl.debug_barrier()")
+            self.dirty = False
+
+    def _load(self, root: int, start: int, width: int) -> str:
+        if root in self.segment.rest:
+            self._meet()
+        node = self.nodes[root]
+        row = "" if node.op == "vector" else f" + r * {node.width}"
+        index, mask = lanes(width)
+        other = ", other=0.0" if mask else ""
+        return (
+            f"tl.load({self.e.place(root)}{row} + {start}{index}{mask}{other}, "
+            'cache_modifier=".cg").to(tl.float32)'
+        )
+
+    def _compute(self, k: int) -> str:
+        node = self.nodes[k]
+        if node.elementwise:
+            return expression(node, [self.value(a) for a in node.args], self.nodes)
+        (argument,) = node.args
+        width = self.nodes[argument].width
+        inside = "" if power(width) == width else f"tl.arange(0, {power(width)}) < {width}"
+        if node.op in ("repeat", "fold"):
+            return self._rearranged(node, argument)
+        x = self.value(argument)
+        if width == 1:  # a row of one number is a scalar here
+            alone = {"softmax": "1.0 + 0 * {x}", "norm": "0 * {x}", "rstd": "0 * {x} + {r}"}
+            r = number(float(torch.tensor(node.attributes.get("eps", 1.0)).rsqrt()))
+            return alone.get(node.op, "{x} + 0").format(x=x, r=r)
+
+        def among(text: str, other: str) -> str:
+            return f"tl.where({inside}, {text}, {other})" if inside else f"({text})"
+
+        zeroed = among(f"{x} + tl.zeros(({power(width)},), tl.float32)", "0.0")
+        if node.op == "sum":
+            return f"tl.sum({zeroed}, 0)"
+        if node.op == "mean":
+            return f"tl.sum({zeroed}, 0) / {width}"
+        if node.op in ("cumsum", "cumsum_back"):
+            return f"tl.cumsum({zeroed}, 0, reverse={node.op == 'cumsum_back'})"
+        if node.op == "softmax":
+            lowest = among(x, 'float("-inf")')
+            return f"h{k} = tl.exp({lowest} - tl.max({lowest}, 0))\nh{k} / tl.sum(h{k}, 0)"
+        centred = among(f"{x} - tl.sum({zeroed}, 0) / {width}", "0.0")
+        square = f"tl.sum(h{k} * h{k}, 0) / {width}"
+        first = f"h{k} = {centred}\nv{k} = tl.rsqrt({square} + {node['eps']!r})\n"
+        return first + (f"h{k} * v{k}" if node.op == "norm" else f"v{k} + 0")
+
+    def _rearranged(self, node: Node, argument: int) -> str:
+        """Numbers of a row elsewhere in it: through memory."""
+        root, start = self.layout.root(argument)
+        if root in self.segment.rest:
+            self._meet()
+        width = self.nodes[argument].width
+        times, out = node["times"], node.width
+        row = "" if self.nodes[root].op == "vector" else f" + r * {self.nodes[root].width}"
+        base = f"{self.e.place(root)}{row} + {start}"
+        if node.op == "repeat":
+            i = f"tl.arange(0, {power(out)})"
+            mask = f"{i} < {out}"
+            load = f"tl.load({base} + {i} // {times}, mask={mask}, other=0.0"
+            return f'{load}, cache_modifier=".cg").to(tl.float32)'
+        i = f"tl.arange(0, {power(out)})[:, None]"
+        j = f"tl.arange(0, {power(times)})[None, :]"
+        mask = f"({i} * {times} + {j} < {width}) & ({j} < {times})"
+        load = f"tl.load({base} + {i} * {times} + {j}, mask={mask}, other=0.0"
+        total = f'tl.sum({load}, cache_modifier=".cg").to(tl.float32), 1)'
+        return f"tl.sum({total}, 0)" if out == 1 else total

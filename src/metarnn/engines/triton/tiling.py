@@ -1,0 +1,129 @@
+"""How the work of a kernel is shared among programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from metarnn.engines.triton.program import Group, Program, power
+
+# Fitted to 240 tilings of an LSTM measured on an H200: a barrier with what it waits for costs about
+# 1.7 µs; the second-level cache gives a program 60 bytes a nanosecond, a little less of what other
+# programs have just written; a product takes 1 ns for each number summed over besides.
+BARRIER, BANDWIDTH, LATENCY = 1.7, 60e3, 1e-3
+EXCHANGED, STREAMED = 1.3, 0.9  # what a byte of inputs and a byte of weights cost
+SPEED = {2: 3e6, 4: 1.5e6, 8: 0.5e6}  # operations a µs of one program, by the size of a weight
+ROW = 0.4  # µs for one row of a segment over rows
+SHARED = 200 << 10
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """A product's inner dimension: padded to `inner`, in pieces of `chunk`; all at once if held."""
+
+    chunk: int
+    inner: int
+    held: bool
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """`programs` of a group share the units of `rows` sequences; `groups` of them run at once."""
+
+    programs: int
+    groups: int
+    rows: int
+    units: dict[int, int]  # of each width, a program's share
+    chunks: tuple[Chunks, ...]
+    warps: int
+    stages: int
+    cost: float  # µs a step, as far as the model knows
+
+    @property
+    def constants(self) -> dict[str, int | bool]:
+        """The kernel's parameters."""
+        found: dict[str, int | bool] = {"P": self.programs, "BB": self.rows}
+        found |= {f"U{n}": u for n, u in self.units.items()}
+        for j, c in enumerate(self.chunks):
+            found |= {f"CHUNK{j}": c.chunk, f"INNER{j}": c.inner, f"HELD{j}": c.held}
+        return found
+
+
+def tile(program: Program, batch: int, size: int, processors: int, room: float = 1.0) -> Tiling:
+    """The cheapest way to share the work; `size` is that of a weight in bytes.
+
+    With one processor a single program a group does everything, which needs no barrier. `room`
+    is the part of on-chip memory to count on.
+    """
+    if processors == 1 or not program.barriers:
+        return _independent(program, batch, processors)
+    widest = max(program.widths)
+    found = []
+    for rows in (16, 32, 64, 128):
+        if rows > max(16, power(batch)):
+            break
+        for units in (8, 16, 32, 64, 128):
+            programs = -(-widest // units)
+            if programs <= processors:
+                groups = min(-(-batch // rows), processors // programs)
+                found.append(_shared(program, batch, size, rows, programs, groups, room))
+    if not found:
+        raise ValueError(f"rows of {widest} numbers are too wide for {processors} processors")
+    return min(found, key=lambda tiling: tiling.cost)
+
+
+def _shared(
+    program: Program, batch: int, size: int, rows: int, programs: int, groups: int, room: float
+) -> Tiling:
+    units = _units(program, programs)
+    columns = [units[g.width] * g.padded for g in program.groups]
+    chunks = tuple(
+        _chunks(g, n, rows, size, room) for g, n in zip(program.groups, columns, strict=True)
+    )
+    most = max((rows * n for n in columns), default=0)
+    # Many values of many units at once would not fit into the registers of four warps.
+    warps = 8 if most >= 8192 or rows * max(units.values()) >= 2048 else 4
+    cost = BARRIER * program.barriers + 0.002 * programs * groups
+    for n, c in zip(columns, chunks, strict=True):
+        moved = EXCHANGED * rows * c.inner + (0 if c.held else STREAMED * c.inner * n)
+        cost += moved * size / BANDWIDTH + c.inner * LATENCY
+        # From 64 rows on the tensor cores take a product whole.
+        cost += 2 * rows * c.inner * n / (SPEED[size] * (2 if rows >= 64 else 1))
+    if program.rows:
+        cost += ROW * -(-rows // programs)
+    if most > 16384:
+        cost += most / 1000  # results that no longer fit into registers
+    cost *= -(-batch // (rows * groups))  # one launch after the other
+    return Tiling(programs, groups, rows, units, chunks, warps, 3, cost)
+
+
+def _units(program: Program, programs: int) -> dict[int, int]:
+    """Each program's share of every width; a product needs eight columns at least."""
+    blocks = {n: min((g.padded for g in program.groups if g.width == n), default=8)
+              for n in program.widths}  # fmt: skip
+    return {n: max(power(-(-n // programs)), 8 // min(8, blocks[n])) for n in program.widths}
+
+
+def _chunks(group: Group, columns: int, rows: int, size: int, room: float) -> Chunks:
+    whole = max(16, power(group.inner))
+    # Longer rows come in too late to be multiplied all at once; padded ones are work for nothing.
+    if whole * size * size <= room * 2048 and whole <= 1.1 * max(16, group.inner):
+        return Chunks(whole, whole, True)
+    chunk = (512 if rows <= 32 and columns <= 64 else 256) // size
+    while chunk > 16 and 3 * chunk * (rows + columns) * size > room * SHARED:
+        chunk //= 2
+    chunk = min(chunk, whole)
+    return Chunks(chunk, -(-group.inner // chunk) * chunk, False)
+
+
+def _independent(program: Program, batch: int, processors: int) -> Tiling:
+    """Where no program waits for another, many small ones do best."""
+    if processors == 1:
+        units = {n: power(n) for n in program.widths}
+        chunks = tuple(
+            Chunks(max(16, power(g.inner)), max(16, power(g.inner)), True) for g in program.groups
+        )
+        return Tiling(1, 1, 16, units, chunks, 4, 1, 0.0)
+    widest = max(program.widths, default=1)
+    programs = 1 if program.rows else -(-widest // 64)
+    groups = -(-batch // 4)
+    return Tiling(programs, groups, 4, _units(program, programs), (), 4, 1, 0.0)

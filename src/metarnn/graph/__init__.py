@@ -1,5 +1,6 @@
 """A cell's step as data: traced, saved, printed, drawn, run, cut into stages, differentiated."""
 
+from metarnn.graph.affine import NotAffine, affine
 from metarnn.graph.cell import GraphCell
 from metarnn.graph.check import GraphError, check_graph
 from metarnn.graph.derive import Parts, Stage, cut, stages
@@ -17,11 +18,13 @@ __all__ = [
     "GraphCell",
     "GraphError",
     "Node",
+    "NotAffine",
     "Parts",
     "Reverse",
     "Schedule",
     "Stage",
     "Untraceable",
+    "affine",
     "check_graph",
     "cut",
     "evaluate",

@@ -16,6 +16,7 @@ from metarnn.engines.cpu.plan import MASKS, Plan
 from metarnn.engines.triton.emit import emit
 from metarnn.engines.triton.kernel import Kernel, zeros
 from metarnn.engines.triton.program import Key, Program
+from metarnn.engines.triton.scan import Scan, scannable
 from metarnn.graph import Graph, Node, Reverse, preactivations, reverse
 
 Arrays = dict[Key, Tensor]
@@ -68,17 +69,25 @@ class Loop:
         return {("input", name) for name in self.plan.parts.hoisted if name not in read}
 
     @cached_property
-    def infer(self) -> Kernel:
-        return Kernel(emit(self._graphs["infer"], kept=frozenset(self.plan.shared.values())))
+    def infer(self) -> Kernel | Scan:
+        return _kernel(self._graphs["infer"], kept=frozenset(self.plan.shared.values()))
 
     @cached_property
-    def train(self) -> Kernel:
+    def train(self) -> Kernel | Scan:
         every = frozenset(range(len(self.graph.states)))
-        return Kernel(emit(self._graphs["train"], kept=every))
+        return _kernel(self._graphs["train"], kept=every)
 
     @cached_property
-    def reverse(self) -> Kernel:
-        return Kernel(emit(self.back.graph, backward=True))
+    def reverse(self) -> Kernel | Scan:
+        return _kernel(self.back.graph, backward=True)
+
+
+def _kernel(
+    graph: Graph, *, backward: bool = False, kept: frozenset[int] = frozenset()
+) -> Kernel | Scan:
+    if scannable(graph):
+        return Scan(graph, backward=backward, kept=kept)
+    return Kernel(emit(graph, backward=backward, kept=kept))
 
 
 @lru_cache(maxsize=512)
@@ -224,7 +233,7 @@ def _reverse(
 
 
 def _call(
-    kernel: Kernel,
+    kernel: Kernel | Scan,
     arrays: Arrays,
     plan: Plan,
     tensors: Sequence[Tensor],

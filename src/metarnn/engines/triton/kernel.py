@@ -94,7 +94,7 @@ class Kernel:
         device: torch.device, share: int, room: float,
     ) -> _Launch:  # fmt: skip
         size = dot.itemsize * (2 if split else 1)
-        tiling = tile(self.program, batch, size, max(1, _processors(device) // share), room)
+        tiling = tile(self.program, batch, size, max(1, processors(device) // share), room)
         constants: dict[str, Any] = {
             **tiling.constants,
             **{f"FULL{i}": i in full for i, (_, has, _) in enumerate(self.program.states) if has},
@@ -128,7 +128,7 @@ class Kernel:
     @cached_property
     def loop(self) -> Any:
         """The kernel function, made of its source when it is first needed."""
-        return _function(self.program.source)
+        return function(self.program.source)
 
 
 def _start(loop: Any, launch: _Launch, programs: int, arguments: tuple[Any, ...]) -> None:
@@ -156,7 +156,7 @@ def _start(loop: Any, launch: _Launch, programs: int, arguments: tuple[Any, ...]
         launch.compiled = kind, made
 
 
-def _function(source: str) -> Any:
+def function(source: str) -> Any:
     # Triton reads a function's source through linecache, so it needs no file on disk.
     name = f"<metarnn {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
@@ -166,7 +166,7 @@ def _function(source: str) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _processors(device: torch.device) -> int:
+def processors(device: torch.device) -> int:
     if device.type != "cuda":
         return 1
     return torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,4 +1,4 @@
-"""A stage whose values are all rows of one width: threads split the units and work on tiles."""
+"""A stage whose values are all rows of one width: threads may split the units into tiles."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def aligned(
     """A stage in C: for each of the thread's tiles the products, then the elementwise work."""
     tile = groups[0].tile if groups else f"(VL * {VECTORS})"
     lines = [
-        f"for (long first = me * {tile}; first < {n}; first += threads * {tile}) {{",
+        f"for (long first = seat * {tile}; first < {n}; first += crew * {tile}) {{",
         *(line for group in groups for line in products.tile(group)),
     ]
     body = _Body(layout, stage, n).lines
     if body:
         lines += [
             f"const long end = first + {tile} < {n} ? first + {tile} : {n};",
-            "for (long b = 0; b < B; b++) for (long u = first; u < end; u += VL) {",
+            "for (long b = low; b < high; b++) for (long u = first; u < end; u += VL) {",
             # Twice, so that the compiler knows of all but the last vector that it is whole.
             f"if (u + VL <= {n}) {{ const long m = VL;",
             *body,

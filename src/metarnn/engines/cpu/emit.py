@@ -1,8 +1,8 @@
 """From a graph to C: a loop over time whose body does the stages of one step.
 
-In an aligned stage threads split the units and meet once, at its end. In any other one (layer
-norm, softmax, rows of several widths) they first split the columns of the products, meet, then
-split the sequences.
+Threads either split the sequences, and then never meet, or (`crew`) the work of each step: in an
+aligned stage the units, and they meet once, at its end; in any other one (layer norm, softmax, rows
+of several widths) first the columns of the products, they meet, then the sequences.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ HERE = Path(__file__).parent
 PRELUDE = (HERE / "prelude.c").read_text()
 PRODUCTS = PRELUDE + (HERE / "products.c").read_text()
 EPILOGUE = (HERE / "epilogue.c").read_text()
-MEET = "meet(J, me, &round);"
-BY_SEQUENCE = "for (long b = B * me / threads; b < B * (me + 1) / threads; b++) {"
+MEET = "if (!J->apart) meet(J, me, &round);"
+BY_SEQUENCE = "for (long b = from; b < to; b++) {"
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def emit(graph: Graph, *, backward: bool = False, packed: bool = True) -> Progra
             body += aligned(layout, products, groups, stage, n)
         else:
             for group in groups:
-                over = f"first < {group.width}; first += threads * {group.tile}"
+                over = f"first < {group.width}; first += crew * {group.tile}"
                 body += [
-                    f"for (long first = me * {group.tile}; {over}) {{",
+                    f"for (long first = seat * {group.tile}; {over}) {{",
                     *products.tile(group),
                     "}",
                 ]
@@ -106,7 +106,12 @@ def _work(layout: Layout, body: list[str], backward: bool) -> list[str]:
         "const long T = J->T, B = J->B, threads = J->threads;",
         "long round = 0;",
         *layout.once,
-        MEET,
+        "meet(J, me, &round);",
+        # This thread's sequences where all their units are its own, and its place among those who
+        # share the units of [low, high).
+        "const long from = B * me / threads, to = B * (me + 1) / threads;",
+        "const long low = J->apart ? from : 0, high = J->apart ? to : B;",
+        "const long seat = J->apart ? 0 : me, crew = J->apart ? 1 : threads;",
         "for (long s = 0; s < T; s++) {",
         f"const long t = {'T - 1 - s' if backward else 's'};",
         *layout.each,

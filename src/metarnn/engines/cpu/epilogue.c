@@ -21,8 +21,8 @@ static void member(void *p) {
 }
 long vector_length(void) { return VL; }
 void run(real **p, const long *slots, const library *products, const openmp *omp, long T, long B,
-         long threads) {
-    job j = {p, slots, products, T, B, threads < MOST_THREADS ? threads : MOST_THREADS, 0};
+         long threads, long apart) {
+    job j = {p, slots, products, T, B, threads < MOST_THREADS ? threads : MOST_THREADS, apart};
     seat seats[MOST_THREADS] = {{&j, omp, 0}};
     if (threads > 1 && omp) {
         omp->parallel(member, seats, j.threads, 0);

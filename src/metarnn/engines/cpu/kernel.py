@@ -15,8 +15,14 @@ from torch import Tensor
 from metarnn.engines.cpu.compile import load
 from metarnn.engines.cpu.emit import PRODUCTS, Program
 
-# Multiply-adds of one step from which a second thread pays for the barrier between steps.
-WORTH_A_THREAD = 10_000
+# Multiply-adds from which a second thread pays: of one step, where threads meet at each, and of all
+# steps, where they do not.
+WORTH_A_MEETING = 10_000
+WORTH_THREADS = 200_000
+# Threads with r sequences each go their own way where a step has at most r² times as many weights.
+# Else each has a part of the weights, which stays in its cache, but they meet at each step and read
+# what the others have written (measured at H = 64 to 640, r = 1 to 16).
+OWN_SEQUENCES = 32_768
 ALIGNMENT = 64
 
 
@@ -79,7 +85,7 @@ class Kernel:
         library = load(_typed(program.source, dtype))
         self._run = library.run
         self._run.restype = None
-        self._run.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 3
+        self._run.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 4
         self._products = _products(dtype)
         lanes = library.vector_length()
         # Scratch and packed weights come out of one block: (numbers a sequence, numbers at all).
@@ -115,14 +121,17 @@ class Kernel:
             _openmp() if os.getpid() == _HOME else None,
             steps,
             batch,
-            self._threads(steps, batch),
+            *self._threads(steps, batch),
         )
         self._spare.append(workspace)
 
-    def _threads(self, steps: int, batch: int) -> int:
-        program = self.program
-        most = min(
-            torch.get_num_threads(), program.tiles if program.aligned else batch * program.tiles
-        )
+    def _threads(self, steps: int, batch: int) -> tuple[int, bool]:
+        """How many threads, and whether each has sequences of its own rather than units."""
+        program, most = self.program, torch.get_num_threads()
+        rows = batch // most
+        if rows and program.products <= OWN_SEQUENCES * rows * rows:
+            work = (program.products or 8 * program.width) * batch * steps
+            return (most if work >= WORTH_THREADS else 1), True
+        most = min(most, program.tiles if program.aligned else batch * program.tiles)
         work = program.products * batch if program.products else program.width * batch * steps
-        return max(1, most) if work >= WORTH_A_THREAD else 1
+        return (max(1, most) if work >= WORTH_A_MEETING else 1), False

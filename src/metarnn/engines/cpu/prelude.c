@@ -200,7 +200,7 @@ typedef struct {
     real **p;
     const long *slots;
     const library *products;
-    long T, B, threads, started;
+    long T, B, threads, apart, started;
     struct { long round, other[15]; } flags[MOST_THREADS];
 } job;
 

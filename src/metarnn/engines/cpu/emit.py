@@ -29,9 +29,9 @@ class Program:
     """C source and the order of the pointers it takes.
 
     `arrays` lists them as (kind, name): inputs and outputs [T, B, n], contexts [B, n], vectors
-    [n], states [slots, B, n] (the state before step s is in slot s % slots) and their initial
-    values [B, n], weights and biases of maps, scratch of `scratch[name]` numbers a sequence,
-    packed weights.
+    [n], states [slots, B, n] (the state before step s is in slot s % slots; of a single step the
+    state after it, [B, n]) and their initial values [B, n], weights and biases of maps, scratch of
+    `scratch[name]` numbers a sequence, packed weights.
     """
 
     source: str
@@ -47,14 +47,14 @@ class Program:
     width: int  # of the widest row
 
 
-def emit(graph: Graph, *, backward: bool = False, packed: bool = True) -> Program:
-    """A program for a graph's loop: forward or backward in time, with weights packed or not.
+def emit(graph: Graph, *, backward: bool = False, single: bool = False) -> Program:
+    """A program for a graph's loop, forward or backward in time, or for a single step.
 
-    Packing pays when weights are used at many steps.
+    For a single step weights are read as they lie: packing pays when they are used at many.
     """
     found = stages(graph)
-    layout = Layout(graph, found)
-    products = Products(layout, packed)
+    layout = Layout(graph, found, single)
+    products = Products(layout, packed=not single)
     widths = [common_width(layout, stage) for stage in found]
     body, tiles = [], 1
     for number, (stage, n) in enumerate(zip(found, widths, strict=True)):
@@ -83,10 +83,10 @@ def emit(graph: Graph, *, backward: bool = False, packed: bool = True) -> Progra
     body += [BY_SEQUENCE, *copies, "}"] if copies else []
     # A single aligned stage without products touches only its own units: nobody waits.
     alone = len(found) == 1 and widths[0] and not found[0].products and not copies
-    body += [] if alone else [MEET]
+    body += [] if alone or single else [MEET]
     linear = [node for node in layout.nodes if node.op == "linear"]
     return Program(
-        "\n".join([PRELUDE, *_work(layout, body, backward), EPILOGUE]),
+        "\n".join([PRELUDE, *_work(layout, body, backward, single), EPILOGUE]),
         tuple(layout.arrays),
         layout.scratch,
         products.packed,
@@ -100,13 +100,13 @@ def emit(graph: Graph, *, backward: bool = False, packed: bool = True) -> Progra
     )
 
 
-def _work(layout: Layout, body: list[str], backward: bool) -> list[str]:
+def _work(layout: Layout, body: list[str], backward: bool, single: bool) -> list[str]:
     return [
         "static void work(job *J, long me) {",
         "const long T = J->T, B = J->B, threads = J->threads;",
         "long round = 0;",
         *layout.once,
-        "meet(J, me, &round);",
+        *([] if single else ["meet(J, me, &round);"]),
         # This thread's sequences where all their units are its own, and its place among those who
         # share the units of [low, high).
         "const long from = B * me / threads, to = B * (me + 1) / threads;",

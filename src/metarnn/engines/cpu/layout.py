@@ -13,7 +13,7 @@ class Layout:
     before0 and after0 the two ends of state 0, out1 where output 1 goes; J->p[i] are the arrays.
     """
 
-    def __init__(self, graph: Graph, stages: list[Stage]) -> None:
+    def __init__(self, graph: Graph, stages: list[Stage], single: bool) -> None:
         self.graph, self.nodes, self.stages = graph, graph.nodes, stages
         self.home = {k: s for s, st in enumerate(stages) for k in (*st.products, *st.rest)}
         self.users: list[list[int]] = [[] for _ in self.nodes]
@@ -28,7 +28,7 @@ class Layout:
         self.once: list[str] = []  # C to run before the first step
         self.each: list[str] = []  # and at the beginning of each
         self._sources()
-        self._states()
+        self._states(single)
         self._outputs()
         for k, node in enumerate(self.nodes):
             if node.op == "linear" or (not node.source and self._needs_memory(k)):
@@ -53,15 +53,18 @@ class Layout:
                 self.each.append(f"real *x{k} = {self.array(node.op, node['name'])}{step};")
                 self.pointer[k] = f"x{k}"
 
-    def _states(self) -> None:
+    def _states(self, single: bool) -> None:
         for index, result in enumerate(self.graph.next_states):
             base, size = self.array("state", str(index)), f"B * {self.nodes[result].width}"
             first, slots = self.array("initial", str(index)), f"J->slots[{index}]"
-            self.once.append(f"if (me == 0) memcpy({base}, {first}, {size} * sizeof(real));")
-            self.each += [
-                f"real *before{index} = {base} + s % {slots} * {size};",
-                f"real *after{index} = {base} + (s + 1) % {slots} * {size};",
-            ]
+            if single:
+                self.each += [f"real *before{index} = {first};", f"real *after{index} = {base};"]
+            else:
+                self.once.append(f"if (me == 0) memcpy({base}, {first}, {size} * sizeof(real));")
+                self.each += [
+                    f"real *before{index} = {base} + s % {slots} * {size};",
+                    f"real *after{index} = {base} + (s + 1) % {slots} * {size};",
+                ]
             self.stores.setdefault(result, []).append(f"after{index}")
         for k, node in enumerate(self.nodes):
             if node.op == "state":

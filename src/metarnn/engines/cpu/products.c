@@ -15,6 +15,26 @@ static void pack(real *to, const real *w, long ld, long transposed,
     }
 }
 
+/* The sums of four vectors, each as of `lanes`, bit for bit, but side by side. */
+static inline void lanes_of_4(v a, v b, v c, v d, real *sums) {
+#if BYTES == 64 && !IS_DOUBLE && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define MIX __builtin_shufflevector
+    const v s = MIX(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                MIX(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    const v t = MIX(c, d, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                MIX(c, d, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    v u = MIX(s, t, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+          MIX(s, t, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    u += MIX(u, u, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    u += MIX(u, u, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    for (int i = 0; i < 4; i++) sums[i] = u[4 * i];
+    return;
+#endif
+#endif
+    sums[0] = lanes(a), sums[1] = lanes(b), sums[2] = lanes(c), sums[3] = lanes(d);
+}
+
 /* Without packing, for a step on its own: each weight is used once, so nothing is worth moving.
    Rows of W are read as they lie, four at a time. */
 static void direct(const real *w, long ld, const real *bias, const real *x, long ldx, long K,
@@ -31,10 +51,8 @@ static void direct(const real *w, long ld, const real *bias, const real *x, long
                 a2 += y * load(r + 2 * ld + k, K - k);
                 a3 += y * load(r + 3 * ld + k, K - k);
             }
-            o[j] = lanes(a0) + (bias ? bias[j] : 0);
-            o[j + 1] = lanes(a1) + (bias ? bias[j + 1] : 0);
-            o[j + 2] = lanes(a2) + (bias ? bias[j + 2] : 0);
-            o[j + 3] = lanes(a3) + (bias ? bias[j + 3] : 0);
+            lanes_of_4(a0, a1, a2, a3, o + j);
+            for (int i = 0; bias && i < 4; i++) o[j + i] += bias[j + i];
         }
         for (; j < count; j++) {
             v a = {};

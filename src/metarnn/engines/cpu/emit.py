@@ -38,7 +38,7 @@ class Program:
     arrays: tuple[tuple[str, str], ...]
     scratch: dict[str, int]
     packed: dict[str, tuple[int, int, int]]  # width, vectors a tile, numbers a lane and tile
-    outputs: dict[str, int]  # the width of each output that has an array
+    outputs: dict[str, int]  # the width of each output that has an array ([B, n] if SUMMED)
     aliases: dict[str, str]  # an output that is the same node as another one
     states: int
     tiles: int  # how many threads find work in one sequence
@@ -75,11 +75,7 @@ def emit(graph: Graph, *, backward: bool = False, single: bool = False) -> Progr
             body += [BY_SEQUENCE, *Rows(layout, stage).lines, "}"]
         if number + 1 < len(found):
             body.append(MEET)
-    copies = [
-        fill(layout, k, f"{target} + b * {layout.nodes[k].width}")
-        for k in layout.loose
-        for target in layout.stores[k]
-    ]
+    copies = [fill(layout, k, target) for k in layout.loose for target in layout.stores[k]]
     body += [BY_SEQUENCE, *copies, "}"] if copies else []
     # A single aligned stage without products touches only its own units: nobody waits.
     alone = len(found) == 1 and widths[0] and not found[0].products and not copies

@@ -257,6 +257,8 @@ class Recurrent(nn.Module):
             return None
         if self.engine not in ("auto", "cpu") or not (self._uniform and x.is_cpu):
             return None
+        if torch.is_autocast_enabled("cpu"):  # x and the weights may be of different types
+            return None
         dtype = x.dtype
         if dtype not in self._steps:
             self._steps[dtype] = streaming.compile_steps(self.floors, dtype)

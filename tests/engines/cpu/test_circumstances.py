@@ -182,9 +182,7 @@ def test_damaged_files_in_the_cache_are_built_anew(tmp_path):
     assert all(intact(cache).values())
 
 
-def test_a_cache_that_is_too_large_loses_what_was_not_used_for_longest(
-    tmp_path, monkeypatch
-):
+def test_a_cache_that_is_too_large_loses_what_was_not_used_for_longest(tmp_path, monkeypatch):
     monkeypatch.setattr(compile, "MOST_FILES", 8)
     monkeypatch.setenv("METARNN_CACHE", str(tmp_path))
     for k in range(9):

@@ -39,15 +39,15 @@ class Step:
         self, weights: Mapping[str, Tensor], x: Tensor, state: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """x [B, I], state [B, n] or [1, B, n] each -> output [B, O], state [1, B, n] each."""
-        batch = x.shape[0]
+        batch, dtype = x.shape[0], self.dtype
         frame = self.kernel.open(batch)
         pointers, held = frame.pointers, []  # held: copies, which must live as long as the call
         for place, name, shape in self.weights:
             weight = weights[name]
             if weight.shape != shape:  # generated code would read past the end
                 check.refuse(f"{name}.shape", tuple(weight.shape), f"{list(shape)}")
-            if not weight.is_contiguous():
-                held.append(weight := weight.contiguous())
+            if weight.dtype != dtype or not weight.is_contiguous():
+                held.append(weight := weight.to(dtype).contiguous())
             pointers[place] = weight.data_ptr()
         if self.x is not None:
             if not x.is_contiguous():
@@ -57,8 +57,8 @@ class Step:
         pointers[self.y] = y.data_ptr()
         after = []
         for (before, place, width), part in zip(self.parts, state, strict=True):
-            if not part.is_contiguous():
-                held.append(part := part.contiguous())
+            if part.dtype != dtype or not part.is_contiguous():
+                held.append(part := part.to(dtype).contiguous())
             pointers[before] = part.data_ptr()
             new = x.new_empty(1, batch, width)
             pointers[place] = new.data_ptr()

@@ -84,6 +84,28 @@ def test_steps_see_weights_that_change_between_them():
     torch.testing.assert_close(after, expected[0])
 
 
+def test_a_step_under_autocast_is_that_of_the_eager_engine():
+    layers = [metarnn.LSTM(4, 5, engine=engine).eval() for engine in ENGINES]
+    layers[1].load_state_dict(layers[0].state_dict())
+    for layer in layers:
+        layer.to(torch.bfloat16)
+    x = torch.randn(2, 4)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        (found, _), (expected, _) = (layer.step(x) for layer in layers)
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found, expected, atol=1e-2, rtol=1e-2)
+
+
+def test_a_step_takes_weights_of_several_types():
+    layer = metarnn.LSTM(4, 5, engine="cpu").eval()
+    x = torch.randn(2, 4)
+    with torch.no_grad():
+        expected, _ = layer.step(x)
+        layer.weight_hh_l0.data = layer.weight_hh_l0.data.double()
+        found, _ = layer.step(x)
+    torch.testing.assert_close(found, expected)
+
+
 def test_a_layer_that_has_stepped_can_be_copied():
     layer = metarnn.GRU(4, 5, engine="cpu").eval()
     x = torch.randn(2, 4)

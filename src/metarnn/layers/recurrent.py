@@ -118,9 +118,9 @@ class Recurrent(nn.Module):
                 self.register_parameter(name + suffix, nn.Parameter(weight))
         # The width of each part of the state of a call. Layers may need different ones (past
         # inputs, for a cell with a window): the widest counts.
-        self.state_sizes = tuple(
-            max(widths) for widths in zip(*map(state_sizes, self.floors), strict=True)
-        )
+        sizes = [state_sizes(floor) for floor in self.floors]
+        self.state_sizes = tuple(max(widths) for widths in zip(*sizes, strict=True))
+        self._uniform = len(set(sizes)) == 1
         self.reset_parameters()
         if engine in ("native", "scan"):
             choose(engine, Request(self.cell))  # one that can never run this cell is refused now
@@ -240,15 +240,14 @@ class Recurrent(nn.Module):
         if self.bidirectional:
             why = "one direction: the other begins at the end"
             check.refuse("step", "of a bidirectional layer", why)
-        size = self.cell.input_size
-        if x.dim() not in (1, 2) or x.shape[-1] != size:
+        size, dims = self.cell.input_size, x.dim()
+        if dims not in (1, 2) or x.shape[-1] != size:
             shape = f"[batch, {size}], or [{size}] for one sequence (input_size={size})"
             check.refuse("x.shape", tuple(x.shape), shape)
         compiled = self._compiled_steps(x)
         if compiled is not None:
-            call, parts = self._enter(x.unsqueeze(0), state, batch_first=False)
-            return streaming.step(compiled, self, call, parts)
-        time = 1 if self.batch_first and x.dim() == 2 else 0
+            return streaming.step(compiled, self, x, state)
+        time = 1 if self.batch_first and dims == 2 else 0
         y, state = self(x.unsqueeze(time), state)
         return y.squeeze(time), state
 
@@ -256,11 +255,14 @@ class Recurrent(nn.Module):
         """A step of each layer in generated C, where there is nothing to differentiate or drop."""
         if torch.is_grad_enabled() or self.dropouts.any(self.training) or any(circumstances()):
             return None
-        if self.engine not in ("auto", "cpu") or self.cell.window > 1 or x.device.type != "cpu":
+        if self.engine not in ("auto", "cpu") or not (self._uniform and x.is_cpu):
             return None
-        if x.dtype not in self._steps:
-            self._steps[x.dtype] = streaming.compile_steps(self.floors, x.dtype)
-        return self._steps[x.dtype]
+        if torch.is_autocast_enabled("cpu"):  # x and the weights may be of different types
+            return None
+        dtype = x.dtype
+        if dtype not in self._steps:
+            self._steps[dtype] = streaming.compile_steps(self.floors, dtype)
+        return self._steps[dtype]
 
     def choose(self, x: Any = None, state: Any = None, **arguments: Any) -> Choice:
         """The engine that `forward` would take for these arguments, and why."""
@@ -278,7 +280,6 @@ class Recurrent(nn.Module):
         resets: Any = None,
         steps: Any = None,
         teacher: Any = None,
-        batch_first: bool | None = None,
     ) -> tuple[Inputs, State]:
         """The call and the initial state, checked, time first."""
         if teacher is not None:
@@ -299,7 +300,7 @@ class Recurrent(nn.Module):
             like,
             self.cell.input_size,
             self.cell.output_size,
-            self.batch_first if batch_first is None else batch_first,
+            self.batch_first,
             x,
             batch,
             lengths,

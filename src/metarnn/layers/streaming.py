@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metarnn.cells import Cell, State
+from metarnn.cells import Cell
 from metarnn.engines import cpu
-from metarnn.layers.edges import Inputs
+from metarnn.layers import edges
 
 if TYPE_CHECKING:
     from metarnn.layers.recurrent import Recurrent
@@ -28,18 +28,30 @@ def compile_steps(cells: Sequence[Cell], dtype: torch.dtype) -> list[cpu.Step] |
 
 
 def step(
-    compiled: Sequence[cpu.Step], layer: Recurrent, call: Inputs, state: State
+    compiled: Sequence[cpu.Step], layer: Recurrent, x: Tensor, state: Any
 ) -> tuple[Tensor, Any]:
-    """One step of all layers: `call` holds x [1, B, I], `state` parts [layers, B, n]."""
-    y, finals = call.x[0], []
+    """One step of all layers: x [B, I] or [I], a state as of `Recurrent.forward`."""
+    batched, count = x.dim() == 2, len(compiled)
+    weights = layer.weights(0)
+    like = next(iter(weights.values()), x)
+    edges.matches("x", x, like)
+    y = x if batched else x.unsqueeze(0)
+    parts = edges.enter_state(state, layer.state_sizes, count, 1, y.shape[0], batched, like)
+    finals = []
     for k, one in enumerate(compiled):
-        rows = state if len(compiled) == 1 else [part[k] for part in state]
-        out, final = one(layer.weights(k), y, rows)
+        rows = [part[k] for part in parts] if count > 1 else parts
+        if one.cell.window > 1:
+            *rows, past = rows
+            seen = torch.cat([past.reshape(y.shape[0], -1), y], -1)
+            out, final = one(layer.weights(k), seen, rows)
+            final.append(seen[:, y.shape[1] :].unsqueeze(0))
+        else:
+            out, final = one(layer.weights(k) if k else weights, y, rows)
         y = out + y if layer.residual and k else out
         finals.append(final)
     final = finals[0]
-    if len(finals) > 1:
+    if count > 1:
         final = [torch.cat(part) for part in zip(*finals, strict=True)]
-    if not call.batched:
+    if not batched:
         y, final = y.squeeze(0), [part.squeeze(1) for part in final]
     return y, final[0] if len(final) == 1 else tuple(final)

@@ -182,6 +182,32 @@ def test_damaged_files_in_the_cache_are_built_anew(tmp_path):
     assert all(intact(cache).values())
 
 
+def test_a_cache_that_is_too_large_loses_what_was_not_used_for_longest(tmp_path, monkeypatch):
+    monkeypatch.setattr(compile, "MOST_FILES", 8)
+    monkeypatch.setenv("METARNN_CACHE", str(tmp_path))
+    for k in range(9):
+        old = tmp_path / f"{k}.so"
+        old.write_bytes(b"")
+        seal(old)
+        os.utime(old, (k, k))
+    (tmp_path / ".build-dead").mkdir()
+    os.utime(tmp_path / ".build-dead", (0, 0))
+    (tmp_path / ".build-live").mkdir()
+    compile.load.cache_clear()
+    library = compile.load("int answer(void) { return 42; }")
+    assert library.answer() == 42
+    left = {path.stem for path in tmp_path.glob("*.so")}
+    assert len(left) == 6
+    assert {str(k) for k in range(4, 9)} < left
+    assert {path.stem for path in tmp_path.glob("*.sha256")} == left
+    assert [path.name for path in tmp_path.glob(".build-*")] == [".build-live"]
+    compile.load.cache_clear()
+    newest = (left - set("0123456789")).pop()
+    os.utime(tmp_path / f"{newest}.so", (0, 0))
+    compile.load("int answer(void) { return 42; }")
+    assert (tmp_path / f"{newest}.so").stat().st_mtime > 0, "a use was not noted"
+
+
 def test_sealed_garbage_in_the_cache_is_survived(tmp_path):
     cache = tmp_path / "cache"
     report("cpu", METARNN_CACHE=cache)

@@ -1,8 +1,8 @@
-"""A stage whose values are all rows of one width: threads split the units and work on tiles."""
+"""A stage whose values are all rows of one width: threads may split the units into tiles."""
 
 from __future__ import annotations
 
-from metarnn.engines.cpu.layout import Layout, expression, number
+from metarnn.engines.cpu.layout import Layout, expression, number, put
 from metarnn.engines.cpu.products import VECTORS, Group, Products
 from metarnn.graph import Stage
 
@@ -47,14 +47,14 @@ def aligned(
     """A stage in C: for each of the thread's tiles the products, then the elementwise work."""
     tile = groups[0].tile if groups else f"(VL * {VECTORS})"
     lines = [
-        f"for (long first = me * {tile}; first < {n}; first += threads * {tile}) {{",
+        f"for (long first = seat * {tile}; first < {n}; first += crew * {tile}) {{",
         *(line for group in groups for line in products.tile(group)),
     ]
     body = _Body(layout, stage, n).lines
     if body:
         lines += [
             f"const long end = first + {tile} < {n} ? first + {tile} : {n};",
-            "for (long b = 0; b < B; b++) for (long u = first; u < end; u += VL) {",
+            "for (long b = low; b < high; b++) for (long u = first; u < end; u += VL) {",
             # Twice, so that the compiler knows of all but the last vector that it is whole.
             f"if (u + VL <= {n}) {{ const long m = VL;",
             *body,
@@ -77,21 +77,26 @@ class _Body:
             targets = list(layout.stores.get(k, ()))
             if node.op == "slice":
                 continue
-            if node.op == "linear":
-                targets = targets[1:]  # the product itself has written the first
-            elif k in layout.pointer and not targets:
-                targets = [layout.pointer[k]]
+            home = layout.pointer.get(k)
+            if node.op == "linear":  # the product itself has written that
+                targets = [target for target in targets if target != home]
+            elif home and home not in targets:
+                targets = [home, *targets]
             for target in targets:
                 row = f"{target} + b * {node.width}"
                 if node.op == "join":
                     starts = range(0, node.width, n)
                     for start, a in zip(starts, node.args, strict=True):
-                        self.lines.append(f"store({row} + {start} + u, {self.value(a)}, m);")
+                        self.lines.append(put(target, f"{row} + {start} + u", self.value(a)))
                 elif node.width == n:
-                    self.lines.append(f"store({row} + u, {self.value(k)}, m);")
+                    self.lines.append(put(target, f"{row} + u", self.value(k)))
                 else:  # a product of several blocks that has a second place to go to
                     self.lines += [
-                        f"store({row} + {start} + u, load({layout.row(k)} + {start} + u, m), m);"
+                        put(
+                            target,
+                            f"{row} + {start} + u",
+                            f"load({layout.row(k)} + {start} + u, m)",
+                        )
                         for start in range(0, node.width, n)
                     ]
 

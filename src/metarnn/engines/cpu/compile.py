@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -12,10 +13,13 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 FLAGS += ("-std=gnu11", "-shared", "-fPIC", "-pthread", "-w")
+MOST_FILES = 2000  # that a cache keeps, of about 50 kB each; a trained cell has three
+ABANDONED = 3600.0  # seconds after which a folder to build in was left by a process that died
 
 
 class CannotCompile(RuntimeError):
@@ -100,12 +104,33 @@ def load(source: str) -> ctypes.CDLL:
             if folder is None:
                 continue
             target, seal = folder / f"{name}.so", folder / f"{name}.sha256"
-            if not _intact(target, seal):
+            if _intact(target, seal):
+                with contextlib.suppress(OSError):
+                    os.utime(target)  # used now: it goes last when the cache is trimmed
+            else:
                 _build(source, target, seal)
+                _trim(folder)
             return ctypes.CDLL(str(target))
         except OSError:  # a full disk, a folder that went away, a file no loader takes
             continue
     raise CannotCompile("neither the cache nor a temporary folder could be written to")
+
+
+def _trim(folder: Path) -> None:
+    """Remove what was not used for longest, a quarter at a time, once there is too much.
+
+    Whoever has a file loaded keeps it, whoever is about to load one that goes builds it elsewhere.
+    """
+    with contextlib.suppress(OSError):
+        found = [(entry.stat().st_mtime, Path(entry)) for entry in os.scandir(folder)]
+        libraries = sorted((used, path) for used, path in found if path.suffix == ".so")
+        if len(libraries) > MOST_FILES:
+            for _, path in libraries[: -(MOST_FILES * 3 // 4)]:
+                path.with_suffix(".sha256").unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+        for used, path in found:
+            if path.name.startswith(".build-") and used < time.time() - ABANDONED:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _intact(target: Path, seal: Path) -> bool:

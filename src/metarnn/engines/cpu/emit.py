@@ -1,8 +1,8 @@
 """From a graph to C: a loop over time whose body does the stages of one step.
 
-In an aligned stage threads split the units and meet once, at its end. In any other one (layer
-norm, softmax, rows of several widths) they first split the columns of the products, meet, then
-split the sequences.
+Threads either split the sequences, and then never meet, or (`crew`) the work of each step: in an
+aligned stage the units, and they meet once, at its end; in any other one (layer norm, softmax, rows
+of several widths) first the columns of the products, they meet, then the sequences.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ HERE = Path(__file__).parent
 PRELUDE = (HERE / "prelude.c").read_text()
 PRODUCTS = PRELUDE + (HERE / "products.c").read_text()
 EPILOGUE = (HERE / "epilogue.c").read_text()
-MEET = "meet(J, me, &round);"
-BY_SEQUENCE = "for (long b = B * me / threads; b < B * (me + 1) / threads; b++) {"
+MEET = "if (!J->apart) meet(J, me, &round);"
+BY_SEQUENCE = "for (long b = from; b < to; b++) {"
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Program:
     """C source and the order of the pointers it takes.
 
     `arrays` lists them as (kind, name): inputs and outputs [T, B, n], contexts [B, n], vectors
-    [n], states [slots, B, n] (the state before step s is in slot s % slots) and their initial
-    values [B, n], weights and biases of maps, scratch of `scratch[name]` numbers a sequence,
-    packed weights.
+    [n], states [slots, B, n] (the state before step s is in slot s % slots; of a single step the
+    state after it, [B, n]) and their initial values [B, n], weights and biases of maps, scratch of
+    `scratch[name]` numbers a sequence, packed weights.
     """
 
     source: str
     arrays: tuple[tuple[str, str], ...]
     scratch: dict[str, int]
     packed: dict[str, tuple[int, int, int]]  # width, vectors a tile, numbers a lane and tile
-    outputs: dict[str, int]  # the width of each output that has an array
+    outputs: dict[str, int]  # the width of each output that has an array ([B, n] if SUMMED)
     aliases: dict[str, str]  # an output that is the same node as another one
     states: int
     tiles: int  # how many threads find work in one sequence
@@ -47,14 +47,14 @@ class Program:
     width: int  # of the widest row
 
 
-def emit(graph: Graph, *, backward: bool = False, packed: bool = True) -> Program:
-    """A program for a graph's loop: forward or backward in time, with weights packed or not.
+def emit(graph: Graph, *, backward: bool = False, single: bool = False) -> Program:
+    """A program for a graph's loop, forward or backward in time, or for a single step.
 
-    Packing pays when weights are used at many steps.
+    For a single step weights are read as they lie: packing pays when they are used at many.
     """
     found = stages(graph)
-    layout = Layout(graph, found)
-    products = Products(layout, packed)
+    layout = Layout(graph, found, single)
+    products = Products(layout, packed=not single)
     widths = [common_width(layout, stage) for stage in found]
     body, tiles = [], 1
     for number, (stage, n) in enumerate(zip(found, widths, strict=True)):
@@ -65,9 +65,9 @@ def emit(graph: Graph, *, backward: bool = False, packed: bool = True) -> Progra
             body += aligned(layout, products, groups, stage, n)
         else:
             for group in groups:
-                over = f"first < {group.width}; first += threads * {group.tile}"
+                over = f"first < {group.width}; first += crew * {group.tile}"
                 body += [
-                    f"for (long first = me * {group.tile}; {over}) {{",
+                    f"for (long first = seat * {group.tile}; {over}) {{",
                     *products.tile(group),
                     "}",
                 ]
@@ -75,18 +75,14 @@ def emit(graph: Graph, *, backward: bool = False, packed: bool = True) -> Progra
             body += [BY_SEQUENCE, *Rows(layout, stage).lines, "}"]
         if number + 1 < len(found):
             body.append(MEET)
-    copies = [
-        fill(layout, k, f"{target} + b * {layout.nodes[k].width}")
-        for k in layout.loose
-        for target in layout.stores[k]
-    ]
+    copies = [fill(layout, k, target) for k in layout.loose for target in layout.stores[k]]
     body += [BY_SEQUENCE, *copies, "}"] if copies else []
     # A single aligned stage without products touches only its own units: nobody waits.
     alone = len(found) == 1 and widths[0] and not found[0].products and not copies
-    body += [] if alone else [MEET]
+    body += [] if alone or single else [MEET]
     linear = [node for node in layout.nodes if node.op == "linear"]
     return Program(
-        "\n".join([PRELUDE, *_work(layout, body, backward), EPILOGUE]),
+        "\n".join([PRELUDE, *_work(layout, body, backward, single), EPILOGUE]),
         tuple(layout.arrays),
         layout.scratch,
         products.packed,
@@ -100,13 +96,18 @@ def emit(graph: Graph, *, backward: bool = False, packed: bool = True) -> Progra
     )
 
 
-def _work(layout: Layout, body: list[str], backward: bool) -> list[str]:
+def _work(layout: Layout, body: list[str], backward: bool, single: bool) -> list[str]:
     return [
         "static void work(job *J, long me) {",
         "const long T = J->T, B = J->B, threads = J->threads;",
         "long round = 0;",
         *layout.once,
-        MEET,
+        *([] if single else ["meet(J, me, &round);"]),
+        # This thread's sequences where all their units are its own, and its place among those who
+        # share the units of [low, high).
+        "const long from = B * me / threads, to = B * (me + 1) / threads;",
+        "const long low = J->apart ? from : 0, high = J->apart ? to : B;",
+        "const long seat = J->apart ? 0 : me, crew = J->apart ? 1 : threads;",
         "for (long s = 0; s < T; s++) {",
         f"const long t = {'T - 1 - s' if backward else 's'};",
         *layout.each,

@@ -20,9 +20,13 @@ static void member(void *p) {
     work(s->j, s->omp->number());
 }
 long vector_length(void) { return VL; }
-void run(real **p, const long *slots, const library *products, const openmp *omp, long T, long B,
-         long threads) {
-    job j = {p, slots, products, T, B, threads < MOST_THREADS ? threads : MOST_THREADS, 0};
+/* One block of arguments, so that a call from Python converts little: the tables of products and
+   of OpenMP, T, B, threads, apart, the slots of the states. */
+void run(real **p, const intptr_t *arguments) {
+    const openmp *omp = (const openmp *)arguments[1];
+    const long threads = arguments[4];
+    job j = {p, arguments + 6, (const library *)arguments[0], arguments[2], arguments[3],
+             threads < MOST_THREADS ? threads : MOST_THREADS, arguments[5]};
     seat seats[MOST_THREADS] = {{&j, omp, 0}};
     if (threads > 1 && omp) {
         omp->parallel(member, seats, j.threads, 0);

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from metarnn.engines.anyorder import composed
 from metarnn.engines.cpu.kernel import Kernel
+from metarnn.engines.cpu.layout import SUMMED
 from metarnn.engines.cpu.plan import Plan, Product
 from metarnn.graph import Schedule, linear
 
@@ -53,8 +54,7 @@ class _Fused(torch.autograd.Function):
                 found.append(gradient_of_map(plan, kind, name, tensor, outputs, states, steps))
             else:
                 grad = outputs.get(f"d{kind}.{name}")
-                shared = {"vector": (0, 1), "context": (0,)}.get(kind)
-                found.append(grad if grad is None or shared is None else grad.sum(shared))
+                found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
         return None, None, None, *found
 
 
@@ -113,9 +113,11 @@ def _reverse(
 def _call(
     kernel: Kernel, arrays: Arrays, slots: list[int], steps: int, batch: int
 ) -> dict[str, Tensor]:
-    """Run a kernel; its outputs [T, B, n] by name."""
+    """Run a kernel; its outputs [T, B, n], or sums over time [B, n], by name."""
     outputs = {
-        name: torch.empty(steps, batch, width, dtype=kernel.dtype)
+        name: torch.zeros(batch, width, dtype=kernel.dtype)
+        if name.startswith(SUMMED)
+        else torch.empty(steps, batch, width, dtype=kernel.dtype)
         for name, width in kernel.program.outputs.items()
     }
     for name, output in outputs.items():

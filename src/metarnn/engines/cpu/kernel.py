@@ -15,9 +15,16 @@ from torch import Tensor
 from metarnn.engines.cpu.compile import load
 from metarnn.engines.cpu.emit import PRODUCTS, Program
 
-# Multiply-adds of one step from which a second thread pays for the barrier between steps.
-WORTH_A_THREAD = 10_000
+# Multiply-adds from which a second thread pays: of one step, where threads meet at each, and of all
+# steps, where they do not.
+WORTH_A_MEETING = 10_000
+WORTH_THREADS = 200_000
+# Threads with r sequences each go their own way where a step has at most r² times as many weights.
+# Else each has a part of the weights, which stays in its cache, but they meet at each step and read
+# what the others have written (measured at H = 64 to 640, r = 1 to 16).
+OWN_SEQUENCES = 32_768
 ALIGNMENT = 64
+SLOTS = 6  # where in the arguments of a program the slots of its states begin
 
 
 def _typed(source: str, dtype: torch.dtype) -> str:
@@ -50,25 +57,32 @@ def _openmp() -> Any:
 _HOME = os.getpid()  # OpenMP's threads do not follow into a forked child
 
 
-class _Workspace:
-    """Memory for a kernel's scratch and packed weights, of which one call at a time makes use."""
+class Frame:
+    """The pointers of a call, of which one call at a time makes use.
 
-    def __init__(self, room: Mapping[tuple[str, str], tuple[int, int]], dtype: torch.dtype) -> None:
-        self.room, self.dtype, self.batch = room, dtype, -1
-        self.places: dict[tuple[str, str], int] = {}
+    Scratch and packed weights are its own and stay from call to call: fresh memory would have to be
+    mapped in, page by page.
+    """
 
-    def place(self, batch: int) -> dict[tuple[str, str], int]:
-        """The address of each array, for a batch of that size."""
-        if batch != self.batch:
-            line = ALIGNMENT // self.dtype.itemsize
-            sizes = [-(-(each * batch + all_) // line) * line for each, all_ in self.room.values()]
-            self.block = torch.empty(sum(sizes) + line, dtype=self.dtype)
-            place = -(-self.block.data_ptr() // ALIGNMENT) * ALIGNMENT
-            for key, size in zip(self.room, sizes, strict=True):
-                self.places[key] = place
-                place += size * self.dtype.itemsize
-            self.batch = batch
-        return self.places
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.batch = kernel, -1
+        self.pointers = (ctypes.c_void_p * len(kernel.program.arrays))()
+        # See `run` in epilogue.c.
+        self.numbers = (ctypes.c_ssize_t * (SLOTS + kernel.program.states))()
+        self.numbers[0] = kernel.products
+        self.circumstances: tuple[int, ...] = ()
+
+    def place(self, batch: int) -> None:
+        """Make room for a batch of that size."""
+        self.batch, size = batch, self.kernel.dtype.itemsize
+        line = ALIGNMENT // size
+        room = self.kernel.room
+        sizes = [-(-(each * batch + all_) // line) * line for each, all_ in room.values()]
+        self.block = torch.empty(sum(sizes) + line, dtype=self.kernel.dtype)
+        address = -(-self.block.data_ptr() // ALIGNMENT) * ALIGNMENT
+        for k, numbers in zip(room, sizes, strict=True):
+            self.pointers[k] = address
+            address += numbers * size
 
 
 class Kernel:
@@ -79,50 +93,62 @@ class Kernel:
         library = load(_typed(program.source, dtype))
         self._run = library.run
         self._run.restype = None
-        self._run.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_long] * 3
-        self._products = _products(dtype)
+        self._run.argtypes = [ctypes.c_void_p] * 2
+        self.products = _products(dtype)
         lanes = library.vector_length()
-        # Scratch and packed weights come out of one block: (numbers a sequence, numbers at all).
-        self._room: dict[tuple[str, str], tuple[int, int]] = {}
-        for kind, name in program.arrays:
+        # Scratch and packed weights by their place: (numbers a sequence, numbers at all). All other
+        # arrays are given.
+        self.room: dict[int, tuple[int, int]] = {}
+        self.given: dict[tuple[str, str], int] = {}
+        for k, (kind, name) in enumerate(program.arrays):
             if kind == "scratch":
-                self._room[kind, name] = (program.scratch[name], 0)
+                self.room[k] = (program.scratch[name], 0)
             elif kind == "packed":
                 width, vectors, per_tile = program.packed[name]
-                self._room[kind, name] = (0, -(-width // (lanes * vectors)) * per_tile * lanes)
-        self._spare: list[_Workspace] = []
-        self._pointers = ctypes.c_void_p * len(program.arrays)
-        self._slots = ctypes.c_long * max(program.states, 1)
+                self.room[k] = (0, -(-width // (lanes * vectors)) * per_tile * lanes)
+            else:
+                self.given[kind, name] = k
+        self._spare: list[Frame] = []
 
     def __call__(
         self, arrays: Mapping[tuple[str, str], Tensor], slots: list[int], steps: int, batch: int
     ) -> None:
         """Run over all steps. Arrays are contiguous, of the kernel's type; slots see `Program`."""
-        # Scratch is kept from call to call: fresh memory would have to be mapped in, page by page.
-        # Calls at the same time, from several threads, each find or make their own.
-        try:
-            workspace = self._spare.pop()
-        except IndexError:
-            workspace = _Workspace(self._room, self.dtype)
-        own = workspace.place(batch)
-        pointers = [
-            own[key] if key in own else arrays[key].data_ptr() for key in self.program.arrays
-        ]
-        self._run(
-            self._pointers(*pointers),
-            self._slots(*slots),
-            self._products,
-            _openmp() if os.getpid() == _HOME else None,
-            steps,
-            batch,
-            self._threads(steps, batch),
-        )
-        self._spare.append(workspace)
+        frame = self.open(batch)
+        for key, place in self.given.items():
+            frame.pointers[place] = arrays[key].data_ptr()
+        frame.numbers[SLOTS:] = slots
+        self.run(frame, steps)
 
-    def _threads(self, steps: int, batch: int) -> int:
-        program = self.program
-        most = min(
-            torch.get_num_threads(), program.tiles if program.aligned else batch * program.tiles
-        )
+    def open(self, batch: int) -> Frame:
+        """A frame for a call. Calls at the same time, from several threads, each get their own."""
+        try:
+            frame = self._spare.pop()
+        except IndexError:
+            frame = Frame(self)
+        if frame.batch != batch:
+            frame.place(batch)
+        return frame
+
+    def run(self, frame: Frame, steps: int) -> None:
+        """Run with all pointers in place. The frame is another call's afterwards."""
+        circumstances = (steps, frame.batch, torch.get_num_threads(), os.getpid())
+        if circumstances != frame.circumstances:
+            omp = _openmp() if os.getpid() == _HOME else None
+            threads, apart = self._threads(steps, frame.batch)
+            omp = ctypes.addressof(omp) if omp else 0
+            frame.numbers[1:SLOTS] = [omp, steps, frame.batch, threads, apart]
+            frame.circumstances = circumstances
+        self._run(frame.pointers, frame.numbers)
+        self._spare.append(frame)
+
+    def _threads(self, steps: int, batch: int) -> tuple[int, bool]:
+        """How many threads, and whether each has sequences of its own rather than units."""
+        program, most = self.program, torch.get_num_threads()
+        rows = batch // most
+        if rows and program.products <= OWN_SEQUENCES * rows * rows:
+            work = (program.products or 8 * program.width) * batch * steps
+            return (most if work >= WORTH_THREADS else 1), True
+        most = min(most, program.tiles if program.aligned else batch * program.tiles)
         work = program.products * batch if program.products else program.width * batch * steps
-        return max(1, most) if work >= WORTH_A_THREAD else 1
+        return (max(1, most) if work >= WORTH_A_MEETING else 1), False

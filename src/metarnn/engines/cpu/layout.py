@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from metarnn.graph import Graph, Node, Stage
 
+# Outputs of which only the sum over the steps is asked for, [B, n]: adjoints of what is the same at
+# all of them.
+SUMMED = ("dvector.", "dcontext.")
+
 
 class Layout:
     """The memory of a graph's loop.
 
     A node is in memory if a product reads it or another stage does; what else a stage computes
     stays in registers. In C, x3 is where source 3 lies at this step, m7 where node 7 is kept,
-    before0 and after0 the two ends of state 0, out1 where output 1 goes; J->p[i] are the arrays.
+    before0 and after0 the two ends of state 0, out1 where output 1 goes, sum2 where output 2 is
+    summed over the steps; J->p[i] are the arrays.
     """
 
-    def __init__(self, graph: Graph, stages: list[Stage]) -> None:
+    def __init__(self, graph: Graph, stages: list[Stage], single: bool) -> None:
         self.graph, self.nodes, self.stages = graph, graph.nodes, stages
         self.home = {k: s for s, st in enumerate(stages) for k in (*st.products, *st.rest)}
         self.users: list[list[int]] = [[] for _ in self.nodes]
@@ -28,11 +33,12 @@ class Layout:
         self.once: list[str] = []  # C to run before the first step
         self.each: list[str] = []  # and at the beginning of each
         self._sources()
-        self._states()
+        self._states(single)
         self._outputs()
         for k, node in enumerate(self.nodes):
             if node.op == "linear" or (not node.source and self._needs_memory(k)):
-                self.pointer[k] = self.stores[k][0] if k in self.stores else self.room(k)
+                own = [target for target in self.stores.get(k, ()) if not summed(target)]
+                self.pointer[k] = own[0] if own else self.room(k)
 
     def array(self, kind: str, name: str) -> str:
         """The array of that kind and name; the same one for the same names."""
@@ -53,30 +59,35 @@ class Layout:
                 self.each.append(f"real *x{k} = {self.array(node.op, node['name'])}{step};")
                 self.pointer[k] = f"x{k}"
 
-    def _states(self) -> None:
+    def _states(self, single: bool) -> None:
         for index, result in enumerate(self.graph.next_states):
             base, size = self.array("state", str(index)), f"B * {self.nodes[result].width}"
             first, slots = self.array("initial", str(index)), f"J->slots[{index}]"
-            self.once.append(f"if (me == 0) memcpy({base}, {first}, {size} * sizeof(real));")
-            self.each += [
-                f"real *before{index} = {base} + s % {slots} * {size};",
-                f"real *after{index} = {base} + (s + 1) % {slots} * {size};",
-            ]
+            if single:
+                self.each += [f"real *before{index} = {first};", f"real *after{index} = {base};"]
+            else:
+                self.once.append(f"if (me == 0) memcpy({base}, {first}, {size} * sizeof(real));")
+                self.each += [
+                    f"real *before{index} = {base} + s % {slots} * {size};",
+                    f"real *after{index} = {base} + (s + 1) % {slots} * {size};",
+                ]
             self.stores.setdefault(result, []).append(f"after{index}")
         for k, node in enumerate(self.nodes):
             if node.op == "state":
                 self.pointer[k] = f"before{node['index']}"
 
     def _outputs(self) -> None:
-        seen: dict[int, str] = {}
+        seen: dict[tuple[int, bool], str] = {}
         for number, (name, k) in enumerate(self.graph.outputs.items()):
-            if k in seen:
-                self.aliases[name] = seen[k]
+            total = name.startswith(SUMMED)
+            if (k, total) in seen:
+                self.aliases[name] = seen[k, total]
                 continue
-            seen[k] = name
-            size = f"B * {self.nodes[k].width}"
-            self.each.append(f"real *out{number} = {self.array('output', name)} + t * {size};")
-            self.stores.setdefault(k, []).append(f"out{number}")
+            seen[k, total] = name
+            array, size = self.array("output", name), f"B * {self.nodes[k].width}"
+            target = f"{'sum' if total else 'out'}{number}"
+            self.each.append(f"real *{target} = {array}{'' if total else f' + t * {size}'};")
+            self.stores.setdefault(k, []).append(target)
 
     def _needs_memory(self, k: int) -> bool:
         if self.nodes[k].op == "slice":
@@ -110,6 +121,15 @@ class Layout:
     def loose(self) -> list[int]:
         """Results that no stage computes: sources, and slices of whatever is in memory."""
         return [k for k in self.stores if self.nodes[k].source or self.nodes[k].op == "slice"]
+
+
+def summed(target: str) -> bool:
+    return target.startswith("sum")
+
+
+def put(target: str, row: str, value: str) -> str:
+    """C that stores a vector of m numbers at a row of a target, or adds it to what is there."""
+    return f"store({row}, {f'load({row}, m) + ' if summed(target) else ''}{value}, m);"
 
 
 def number(value: float) -> str:

@@ -101,6 +101,11 @@ class Plan:
         self.before = Schedule(whole, self.parts.hoisted.values())
         self.after = Schedule(whole, [y], kept)
         self.output = kept.index(y) if y in kept else None  # which kept value it is, if it is one
+        # Products of x, if that is all there is to hoist: the usual case needs no schedule.
+        hoisted = [(name, whole.nodes[k]) for name, k in self.parts.hoisted.items()]
+        of_x = [n for _, n in hoisted if n.op == "linear" and whole.nodes[n.args[0]].op == "input"]
+        plain = len(of_x) == len(hoisted) and list(whole.named("input")) == ["x"]
+        self.drives = [(("input", name), node) for name, node in hoisted] if plain else []
         self.before_sources = [(k, _key(whole, k)) for k in self.before.sources]
         self.after_sources = [(k, _key(whole, k)) for k in self.after.sources]
         vectors = [("vector", name) for name in whole.named("vector")]

@@ -198,9 +198,9 @@ typedef struct {  /* from products.c */
 } library;
 typedef struct {
     real **p;
-    const long *slots;
+    const intptr_t *slots;
     const library *products;
-    long T, B, threads, started;
+    long T, B, threads, apart, started;
     struct { long round, other[15]; } flags[MOST_THREADS];
 } job;
 

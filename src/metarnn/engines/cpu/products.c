@@ -15,6 +15,26 @@ static void pack(real *to, const real *w, long ld, long transposed,
     }
 }
 
+/* The sums of four vectors, each as of `lanes`, bit for bit, but side by side. */
+static inline void lanes_of_4(v a, v b, v c, v d, real *sums) {
+#if BYTES == 64 && !IS_DOUBLE && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define MIX __builtin_shufflevector
+    const v s = MIX(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                MIX(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    const v t = MIX(c, d, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                MIX(c, d, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    v u = MIX(s, t, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+          MIX(s, t, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    u += MIX(u, u, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    u += MIX(u, u, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+    for (int i = 0; i < 4; i++) sums[i] = u[4 * i];
+    return;
+#endif
+#endif
+    sums[0] = lanes(a), sums[1] = lanes(b), sums[2] = lanes(c), sums[3] = lanes(d);
+}
+
 /* Without packing, for a step on its own: each weight is used once, so nothing is worth moving.
    Rows of W are read as they lie, four at a time. */
 static void direct(const real *w, long ld, const real *bias, const real *x, long ldx, long K,
@@ -31,10 +51,8 @@ static void direct(const real *w, long ld, const real *bias, const real *x, long
                 a2 += y * load(r + 2 * ld + k, K - k);
                 a3 += y * load(r + 3 * ld + k, K - k);
             }
-            o[j] = lanes(a0) + (bias ? bias[j] : 0);
-            o[j + 1] = lanes(a1) + (bias ? bias[j + 1] : 0);
-            o[j + 2] = lanes(a2) + (bias ? bias[j + 2] : 0);
-            o[j + 3] = lanes(a3) + (bias ? bias[j + 3] : 0);
+            lanes_of_4(a0, a1, a2, a3, o + j);
+            for (int i = 0; bias && i < 4; i++) o[j + i] += bias[j + i];
         }
         for (; j < count; j++) {
             v a = {};
@@ -44,33 +62,44 @@ static void direct(const real *w, long ld, const real *bias, const real *x, long
     }
 }
 
+/* A value that is to stay in a register: left alone, compilers read each weight from memory again
+   for each row, and then it is loads, not sums, that a product waits for. */
+#if defined(__AVX512F__) || defined(__AVX__)
+#define HOLD(x) __asm__("" : "+v"(x))
+#else
+#define HOLD(x)
+#endif
+#define EACH _Pragma("GCC unroll 8")
+
 /* R rows of x by NV vectors of columns: R * NV sums stay in registers over the whole length K. */
 #define PRODUCT(NV, R)                                                                            \
     static void multiply##NV##_##R(const real *w, const real *x, long ldx, long K, real **o,      \
                                    const long *ld, const long *m, long b) {                       \
         v a[R][NV];                                                                               \
-        for (int r = 0; r < R; r++)                                                               \
-            for (int c = 0; c < NV; c++) a[r][c] = *(const v *)(w + c * VL);                      \
+        EACH for (int r = 0; r < R; r++)                                                          \
+            EACH for (int c = 0; c < NV; c++) a[r][c] = *(const v *)(w + c * VL);                 \
         w += NV * VL;                                                                             \
         for (long k = 0; k < K; k++, w += NV * VL) {                                              \
             v y[NV];                                                                              \
-            for (int c = 0; c < NV; c++) y[c] = *(const v *)(w + c * VL);                         \
-            for (int r = 0; r < R; r++)                                                           \
-                for (int c = 0; c < NV; c++) a[r][c] += y[c] * x[r * ldx + k];                    \
+            EACH for (int c = 0; c < NV; c++) {                                                   \
+                y[c] = *(const v *)(w + c * VL);                                                  \
+                if (R > 1) HOLD(y[c]);                                                            \
+            }                                                                                     \
+            EACH for (int r = 0; r < R; r++)                                                      \
+                EACH for (int c = 0; c < NV; c++) a[r][c] += y[c] * x[r * ldx + k];               \
         }                                                                                         \
-        for (int r = 0; r < R; r++)                                                               \
-            for (int c = 0; c < NV; c++)                                                          \
-                if (m[c] > 0) store(o[c] + (b + r) * ld[c], a[r][c], m[c]);                       \
+        EACH for (int c = 0; c < NV; c++)                                                         \
+            if (m[c] > 0)                                                                         \
+                EACH for (int r = 0; r < R; r++) store(o[c] + (b + r) * ld[c], a[r][c], m[c]);    \
     }
-#define PRODUCTS(NV)                                                                              \
+#define PRODUCTS(NV, SEVEN, EIGHT)                                                                \
     PRODUCT(NV, 1) PRODUCT(NV, 2) PRODUCT(NV, 3) PRODUCT(NV, 4) PRODUCT(NV, 5) PRODUCT(NV, 6)     \
-    PRODUCT(NV, 7) PRODUCT(NV, 8)                                                                 \
     static void multiply##NV(const real *w, const real *x, long ldx, long K, long B, real **o,    \
                              const long *ld, const long *m) {                                     \
         static void (*const by_rows[])(const real *, const real *, long, long, real **,           \
                                        const long *, const long *, long) = {                      \
             0, multiply##NV##_1, multiply##NV##_2, multiply##NV##_3, multiply##NV##_4,            \
-            multiply##NV##_5, multiply##NV##_6, multiply##NV##_7, multiply##NV##_8};              \
+            multiply##NV##_5, multiply##NV##_6, SEVEN, EIGHT};                                    \
         const long blocks = (B + ROWS(NV) - 1) / ROWS(NV);                                        \
         for (long i = 0, b = 0; i < blocks; i++) {                                                \
             const long rows = (B - b + blocks - i - 1) / (blocks - i);                            \
@@ -78,10 +107,10 @@ static void direct(const real *w, long ld, const real *bias, const real *x, long
             b += rows;                                                                            \
         }                                                                                         \
     }
-PRODUCTS(1)
-PRODUCTS(2)
-PRODUCTS(3)
-PRODUCTS(4)
+PRODUCT(1, 7) PRODUCT(1, 8) PRODUCTS(1, multiply1_7, multiply1_8)
+PRODUCT(2, 7) PRODUCT(2, 8) PRODUCTS(2, multiply2_7, multiply2_8)
+PRODUCT(3, 7) PRODUCT(3, 8) PRODUCTS(3, multiply3_7, multiply3_8)
+PRODUCTS(4, 0, 0)  /* 4 × 7 sums would not fit */
 
 /* 7 or 8 rows by 4 vectors, in two halves of the columns: so each weight is loaded once, not once
    for each 4 rows. */
@@ -95,7 +124,9 @@ PRODUCTS(4)
                 for (int c = 0; c < 2; c++) a[r][c] = *(const v *)(p + c * VL);                   \
             p += 4 * VL;                                                                          \
             for (long k = 0; k < K; k++, p += 4 * VL) {                                           \
-                const v y0 = *(const v *)p, y1 = *(const v *)(p + VL);                            \
+                v y0 = *(const v *)p, y1 = *(const v *)(p + VL);                                  \
+                HOLD(y0);                                                                         \
+                HOLD(y1);                                                                         \
                 for (int r = 0; r < R; r++) {                                                     \
                     a[r][0] += y0 * x[r * ldx + k];                                               \
                     a[r][1] += y1 * x[r * ldx + k];                                               \

@@ -103,7 +103,8 @@ class Products:
     def tile(self, group: Group) -> list[str]:
         """The tile of a group that begins with unit `first`, for all sequences."""
         root, start = self.layout.root(group.argument)
-        x = f"{self.layout.pointer[root]} + {start}, {self.nodes[root].width}"
+        width = self.nodes[root].width
+        x = f"{self.layout.pointer[root]} + low * {width} + {start}, {width}"
         if not self.is_packed:
             return [self._direct(group, block, x) for block in group.blocks]
         lines, offset = [], 0
@@ -111,17 +112,17 @@ class Products:
             out, ld, left = [], [], []
             for c, vector in call:
                 block = group.blocks[c]
-                out.append(
-                    f"{self.layout.pointer[block.product]} + {block.start} + first + VL * {vector}"
-                )
-                ld.append(str(self.nodes[block.product].width))
+                width = self.nodes[block.product].width
+                row = f"{self.layout.pointer[block.product]} + low * {width}"
+                out.append(f"{row} + {block.start} + first + VL * {vector}")
+                ld.append(str(width))
                 left.append(f"{group.width} - first - VL * {vector}")
             weights = f"W{group.name} + first / {group.tile} * VL * {group.numbers} + VL * {offset}"
             lines += [
                 f"{{ real *out[] = {{{', '.join(out)}}};",
                 f"const long ld[] = {{{', '.join(ld)}}}, left[] = {{{', '.join(left)}}};",
-                f"J->products->multiply[{len(call)}]({weights}, {x}, {group.inputs}, B, out, ld, "
-                "left); }",
+                f"J->products->multiply[{len(call)}]({weights}, {x}, {group.inputs}, high - low, "
+                "out, ld, left); }",
             ]
             offset += len(call) * (group.inputs + 1)
         return lines
@@ -133,7 +134,7 @@ class Products:
         bias = f"{self.layout.array('bias', node['map'])} + {row}" if node["bias"] else "(real *)0"
         left = f"{group.width} - first"
         return (
-            f"J->products->direct({weight}, {ld}, {bias}, {x}, {group.inputs}, B, "
-            f"{self.layout.pointer[block.product]} + {row}, {node.width}, "
+            f"J->products->direct({weight}, {ld}, {bias}, {x}, {group.inputs}, high - low, "
+            f"{self.layout.pointer[block.product]} + low * {node.width} + {row}, {node.width}, "
             f"{left} < {group.tile} ? {left} : {group.tile});"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metarnn.engines.cpu.layout import Layout, expression, number
+from metarnn.engines.cpu.layout import Layout, expression, number, put, summed
 from metarnn.graph import Stage
 
 
@@ -12,6 +12,7 @@ class Rows:
     def __init__(self, layout: Layout, stage: Stage) -> None:
         self.layout, self.nodes = layout, layout.nodes
         self.lines: list[str] = []
+        self.added: set[int] = set()  # nodes that loops have added to their sums
         computed = [k for k in stage.rest if self.nodes[k].op != "slice"]
         for k in computed:
             if k not in layout.pointer:
@@ -28,11 +29,9 @@ class Rows:
                 self.lines += self.whole(k)
         self.loop(group)
         for k in (*stage.products, *computed):
-            size = f"{self.nodes[k].width} * sizeof(real)"
             for target in layout.stores.get(k, ()):
-                if target != layout.pointer[k]:
-                    to = f"{target} + b * {self.nodes[k].width}"
-                    self.lines.append(f"memcpy({to}, {layout.row(k)}, {size});")
+                if target != layout.pointer[k] and not (summed(target) and k in self.added):
+                    self.lines.append(fill(layout, k, target))
 
     def loop(self, group: list[int]) -> None:
         """Elementwise nodes of one width: values used outside the loop are stored."""
@@ -54,8 +53,12 @@ class Rows:
             text = expression(self.nodes[k], [known[a] for a in self.nodes[k].args])
             known[k] = f"y{k}"
             self.lines.append(f"const v y{k} = {text};")
+            targets = self.layout.stores.get(k, ())
+            for target in filter(summed, targets):
+                self.lines.append(put(target, f"{target} + b * {n} + u", f"y{k}"))
+                self.added.add(k)
             inside = set(self.layout.users[k]) <= set(group)
-            if not inside or k in self.layout.stores:
+            if not inside or not all(map(summed, targets)):
                 self.lines.append(f"store({self.layout.row(k)} + u, y{k}, m);")
         self.lines.append("}")
 
@@ -88,14 +91,19 @@ class Rows:
     def join(self, k: int) -> list[str]:
         lines, start, to = [], 0, self.layout.row(k)
         for a in self.nodes[k].args:
-            lines.append(fill(self.layout, a, f"{to} + {start}"))
+            lines.append(_copy(self.layout, a, f"{to} + {start}"))
             start += self.nodes[a].width
         return lines
 
 
-def fill(layout: Layout, k: int, to: str) -> str:
-    """C that copies a node's row, or a row of constants."""
+def fill(layout: Layout, k: int, target: str) -> str:
+    """C that brings a node's row, or a row of constants, to its place in a target."""
+    return _copy(layout, k, f"{target} + b * {layout.nodes[k].width}", add=summed(target))
+
+
+def _copy(layout: Layout, k: int, to: str, add: bool = False) -> str:
     node = layout.nodes[k]
-    if node.op == "number":
-        return f"for (long i = 0; i < {node.width}; i++) ({to})[i] = {number(node['value'])};"
+    if node.op == "number" or add:
+        value = number(node["value"]) if node.op == "number" else f"{layout.row(k)}[i]"
+        return f"for (long i = 0; i < {node.width}; i++) ({to})[i] {'+' * add}= {value};"
     return f"memcpy({to}, {layout.row(k)}, {node.width} * sizeof(real));"

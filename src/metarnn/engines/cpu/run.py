@@ -11,13 +11,15 @@ from metarnn.engines.cpu.plan import plan
 from metarnn.engines.recurrence import Recurrence
 from metarnn.graph import linear
 
+WIDE = {torch.float64: torch.float64}  # what is computed in; for any other type float32
+
 
 def run(recurrence: Recurrence) -> tuple[Tensor, State]:
     """The output of all steps [T, B, O] and the state after the last one."""
     made = plan(recurrence)
     parts, weights, x = made.parts, recurrence.weights, recurrence.x
     narrow = recurrence.state[0].dtype
-    wide = torch.promote_types(narrow, torch.float32)
+    wide = WIDE.get(narrow, torch.float32)
     apply = linear(weights)
 
     found: dict[tuple[str, str], Tensor] = {("input", "x"): x}
@@ -30,10 +32,14 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
         if weights[name].shape != shape:  # generated code would read past the end
             check.refuse(f"{name}.shape", tuple(weights[name].shape), f"{list(shape)}")
 
-    known = {k: found[key] for k, key in made.before_sources}
-    for name, value in zip(parts.hoisted, made.before(known, apply, x), strict=True):
-        # What depends on no input is the same at all steps.
-        found["input", name] = value if value.dim() == 3 else value.expand(*x.shape[:2], -1)
+    if made.drives:
+        for key, node in made.drives:
+            found[key] = apply(node, x)
+    elif parts.hoisted:
+        known = {k: found[key] for k, key in made.before_sources}
+        for name, value in zip(parts.hoisted, made.before(known, apply, x), strict=True):
+            # What depends on no input is the same at all steps.
+            found["input", name] = value if value.dim() == 3 else value.expand(*x.shape[:2], -1)
 
     tensors = [*recurrence.state, *(found[key] for key in made.sources)]
     ready = [

@@ -21,38 +21,49 @@ class Step:
     def __init__(self, cell: Cell, dtype: torch.dtype) -> None:
         self.cell, self.dtype = cell, dtype
         graph = sink_slices(trace_cell(cell))
-        self.kernel = Kernel(emit(graph, packed=False), dtype)
-        self.slots = [2] * len(cell.states)
-        # The name and shape of the weight behind each array that is one.
-        expected = shapes(cell)
-        names = {
-            (kind, name): name if kind == "vector" else f"{kind}_{name}"
-            for kind, name in self.kernel.program.arrays
-            if kind in ("vector", "weight", "bias")
-        }
-        self.weights = [(key, name, expected[name]) for key, name in names.items()]
+        self.kernel = Kernel(emit(graph, single=True), dtype)
+        expected, given = shapes(cell), self.kernel.given
+        # The places of all pointers, for weights with the name and shape of what belongs there.
+        self.weights = []
+        for (kind, name), place in given.items():
+            if kind in ("vector", "weight", "bias"):
+                name = name if kind == "vector" else f"{kind}_{name}"
+                self.weights.append((place, name, expected[name]))
         self.parts = [
-            (("initial", str(k)), ("state", str(k)), width) for k, width in enumerate(cell.states)
+            (given["initial", str(k)], given["state", str(k)], width)
+            for k, width in enumerate(cell.states)
         ]
+        self.x, self.y = given.get(("input", "x")), given["output", "y"]
 
     def __call__(
         self, weights: Mapping[str, Tensor], x: Tensor, state: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """x [B, I], state [B, n] or [1, B, n] each -> output [B, O], state [1, B, n] each."""
-        batch = x.shape[0]
-        arrays = {}
-        for key, name, shape in self.weights:
-            if weights[name].shape != shape:  # generated code would read past the end
-                check.refuse(f"{name}.shape", tuple(weights[name].shape), f"{list(shape)}")
-            arrays[key] = _dense(weights[name])
-        arrays["input", "x"] = _dense(x)
-        arrays["output", "y"] = y = x.new_empty(batch, self.cell.output_size)
+        batch, dtype = x.shape[0], self.dtype
+        frame = self.kernel.open(batch)
+        pointers, held = frame.pointers, []  # held: copies, which must live as long as the call
+        for place, name, shape in self.weights:
+            weight = weights[name]
+            if weight.shape != shape:  # generated code would read past the end
+                check.refuse(f"{name}.shape", tuple(weight.shape), f"{list(shape)}")
+            if weight.dtype != dtype or not weight.is_contiguous():
+                held.append(weight := weight.to(dtype).contiguous())
+            pointers[place] = weight.data_ptr()
+        if self.x is not None:
+            if not x.is_contiguous():
+                x = x.contiguous()
+            pointers[self.x] = x.data_ptr()
+        y = x.new_empty(batch, self.cell.output_size)
+        pointers[self.y] = y.data_ptr()
         after = []
-        for (initial, both, width), part in zip(self.parts, state, strict=True):
-            arrays[initial] = _dense(part)
-            arrays[both] = new = x.new_empty(2, batch, width)
-            after.append(new[1:])
-        self.kernel(arrays, self.slots, 1, batch)
+        for (before, place, width), part in zip(self.parts, state, strict=True):
+            if part.dtype != dtype or not part.is_contiguous():
+                held.append(part := part.to(dtype).contiguous())
+            pointers[before] = part.data_ptr()
+            new = x.new_empty(1, batch, width)
+            pointers[place] = new.data_ptr()
+            after.append(new)
+        self.kernel.run(frame, 1)
         return y, after
 
     def __deepcopy__(self, memo: Any) -> Step:
@@ -60,7 +71,3 @@ class Step:
 
     def __reduce__(self) -> Any:
         return type(self), (self.cell, self.dtype)
-
-
-def _dense(tensor: Tensor) -> Tensor:
-    return tensor if tensor.is_contiguous() else tensor.contiguous()

@@ -1,0 +1,186 @@
+"""Which documents are for training, for validation and for the test."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from metarnn.cells import check
+from metarnn.tasks.language.source import (
+    EMBEDDED,
+    Document,
+    embedded,
+    find_files,
+    from_file,
+    hugging_face,
+    standard_input,
+    total,
+)
+
+logger = logging.getLogger(__name__)
+
+SPLITS = ("train", "valid", "test")
+_WORDS = {
+    "train": "train",
+    "training": "train",
+    "valid": "valid",
+    "validation": "valid",
+    "val": "valid",
+    "dev": "valid",
+    "test": "test",
+}
+
+Splits = dict[str, list[Document]]
+
+
+def find(data: str, shares: str, seed: int, folder: Path) -> Splits:
+    """The documents of each split; `folder` takes what must be kept in a file to be read twice.
+
+    Names tell (`ptb.char.train.txt`, a folder `train/`, the splits of a dataset), else documents
+    are dealt out by the hash of their names, else (few of them) each is cut into stretches.
+    """
+    percent = parse_shares(shares)
+    if data in EMBEDDED:
+        return deal(embedded(data), percent, seed)
+    if data == "-":
+        return cut([_filled(standard_input(folder / "input.txt"))], percent)
+    if data.startswith("hf:"):
+        named = hugging_face(data[3:], folder)
+        found = {_WORDS[s]: [_filled(d)] for s, d in named.items() if s in _WORDS and d.size}
+        if {"train", "valid"} <= set(found):
+            return found
+        return cut([_filled(document) for document in named.values()], percent)
+    base, files = find_files(data)
+    if len(files) == 1:
+        files = _siblings(files[0])
+    named = by_name(files, base)
+    if named:
+        return {
+            split: [_filled(from_file(path, _name(path, base))) for path in paths]
+            for split, paths in named.items()
+        }
+    documents = [from_file(path, _name(path, base)) for path in files]
+    if len(documents) == 1:
+        return cut([_filled(documents[0])], percent)
+    full = [document for document in documents if document.size]
+    if not full:
+        raise ValueError(f"{data}: all {len(documents)} files are empty")
+    return deal(full, percent, seed)
+
+
+def parse_shares(shares: str) -> dict[str, float]:
+    """`90/5/5` as {"train": .9, "valid": .05, "test": .05}; `90/10` has no test."""
+    try:
+        numbers = [float(part) for part in shares.split("/")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (2, 3) or not all(0 < n < 1e6 for n in numbers):
+        check.refuse("split", shares, "shares of train, valid and test, as in 90/5/5 or 90/10")
+    return {split: n / sum(numbers) for split, n in zip(SPLITS, numbers, strict=False)}
+
+
+def by_name(files: Sequence[Path], base: Path) -> dict[str, list[Path]]:
+    """Files by the split that a part of their name tells; {} unless all tell and two differ."""
+    found: dict[str, dict[str, list[Path]]] = {}
+    for path in files:
+        split, family = _split_of(path, base)
+        if split is None:
+            return {}
+        found.setdefault(split, {}).setdefault(family, []).append(path)
+    if not {"train", "valid"} <= set(found):
+        return {}
+    families = {family for split in found.values() for family in split}
+    files_of_train = [family for family in found["train"] if not family.startswith("/")]
+    if len(files_of_train) > 1 and len(families) > 1:
+        first = found["train"][files_of_train[0]][0]
+        raise ValueError(
+            f"{base} holds {len(families)} texts with splits of their own "
+            f"({', '.join(sorted(families))}): name one by its training file, {first}"
+        )
+    return {
+        split: [path for paths in found[split].values() for path in paths]
+        for split in SPLITS
+        if split in found
+    }
+
+
+def _split_of(path: Path, base: Path) -> tuple[str | None, str]:
+    """The split that a path names, and its name without that; folders count for all below."""
+    relative = path.relative_to(base)
+    for part in relative.parts[:-1]:
+        if part.lower() in _WORDS:
+            return _WORDS[part.lower()], "/"
+    pieces = re.split(r"([._-])", path.name)
+    for k, piece in enumerate(pieces):
+        if piece.lower() in _WORDS:
+            return _WORDS[piece.lower()], "".join([*pieces[:k], "*", *pieces[k + 1 :]])
+    return None, path.name
+
+
+def _siblings(path: Path) -> list[Path]:
+    """A training file with the files beside it that are called the same but for the split."""
+    split, family = _split_of(path, path.parent)
+    if split != "train":
+        return [path]
+    beside = [p for p in sorted(path.parent.iterdir()) if p.is_file()]
+    return [p for p in beside if _split_of(p, path.parent)[1] == family]
+
+
+def deal(documents: Sequence[Document], percent: Mapping[str, float], seed: int) -> Splits:
+    """Whole documents, in an order that only names and the seed decide, to splits they fit in."""
+    whole = total(documents)
+    dealt: Splits = {split: [] for split in percent}
+    room = {split: share * whole for split, share in percent.items() if split != "train"}
+    for document in sorted(documents, key=lambda d: _hash(d.name, seed)):
+        fits = [split for split in room if document.size <= room[split]]
+        split = fits[-1] if fits else "train"
+        dealt[split].append(document)
+        if fits:
+            room[split] -= document.size
+    if not all(dealt.values()):
+        logger.warning("%d documents are too few to deal out: each is cut", len(documents))
+        return cut(documents, percent)
+    return {split: sorted(dealt[split], key=lambda d: d.name) for split in dealt}
+
+
+def cut(documents: Sequence[Document], percent: Mapping[str, float]) -> Splits:
+    """The beginning of every document for training, its end for the test."""
+    found: Splits = {split: [] for split in percent}
+    for document in documents:
+        start, share = 0, 0.0
+        for split in percent:
+            share += percent[split]
+            last = split == list(percent)[-1]
+            stop = document.size if last else int(share * document.size + 1e-6)
+            piece = document.part(start, stop, f"{document.name} ({split})")
+            if piece.size:
+                found[split].append(piece)
+            start = stop
+    for split, pieces in found.items():
+        if not pieces:
+            names = ", ".join(document.name for document in documents[:3])
+            raise ValueError(
+                f"{names}: {total(documents)} bytes of text are too few to split into "
+                f"{', '.join(percent)}: nothing is left for {split}"
+            )
+    return found
+
+
+def _hash(name: str, seed: int) -> bytes:
+    return hashlib.blake2b(f"{seed}\0{name}".encode("utf-8", "surrogateescape")).digest()
+
+
+def _name(path: Path, base: Path) -> str:
+    try:
+        return str(path.relative_to(base))
+    except ValueError:
+        return str(path)
+
+
+def _filled(document: Document) -> Document:
+    if not document.size:
+        raise ValueError(f"{document.name} is empty: expected a text")
+    return document

@@ -26,6 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from metarnn.cli.bench import cells
     from metarnn.cli.cell import show
     from metarnn.cli.doctor import doctor
+    from metarnn.cli.evaluate import evaluate
+    from metarnn.cli.generate import generate
+
+    def train() -> None:
+        """Train a model: `metarnn train lm`."""
 
     def cell() -> None:
         """Look at a cell: `metarnn cell show lstm`."""
@@ -33,6 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def bench() -> None:
         """Measure how fast things are here: `metarnn bench cells`."""
 
+    if arguments[:1] == ["train"]:
+        from metarnn.cli import train as training
+
+        return training.train(arguments[1:])
     # Commands of two words, by the first: {first: {second: function}}.
     groups = {"cell": {"show": show}, "bench": {"cells": cells}}
     if arguments and arguments[0] in groups:
@@ -42,7 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 0
     subcommand_cli_from_dict(
-        {"doctor": doctor, "cell": cell, "bench": bench},
+        {
+            "train": train,
+            "evaluate": evaluate,
+            "generate": generate,
+            "doctor": doctor,
+            "cell": cell,
+            "bench": bench,
+        },
         prog="metarnn",
         description="Recurrent sequence models whose recurrent unit is learned. "
         "`metarnn --version` prints the version.",

@@ -28,7 +28,12 @@ class Report:
         return self.elapsed * (1 - self.done) / self.done if self.done > 0 else math.inf
 
     def __str__(self) -> str:
-        shown = "  ".join(f"{name} {value:.4g}" for name, value in self.numbers.items())
+        loss = self.numbers.get("loss")
+        shown = "  ".join(
+            f"{name} {value:.4g}"
+            for name, value in self.numbers.items()
+            if name == "loss" or value != loss  # without a penalty the loss is the nll
+        )
         return f"step {self.step:>6}  {shown}  {speed(self.speed)}  {clock(self.left)} left"
 
 
@@ -115,6 +120,21 @@ def progress() -> Progress:
         except ModuleNotFoundError:  # rich comes with the command line only
             pass
     return Lines()
+
+
+def scores_in_words(scores: Mapping[str, float]) -> str:
+    """Scores in a line; counts that are zero say nothing.
+
+    >>> scores_in_words({"nll": 1.0, "perplexity": 2.71828, "tokens": 1000.0, "unknown": 0.0})
+    'nll 1.0000  perplexity 2.7183  tokens 1,000'
+    """
+    counts = ("tokens", "unknown", "ran_off")
+    shown = {
+        name: f"{value:,.0f}" if name in counts else f"{value:.4f}"
+        for name, value in scores.items()
+        if value or name not in counts
+    }
+    return "  ".join(f"{name} {value}" for name, value in shown.items())
 
 
 def clock(seconds: float) -> str:

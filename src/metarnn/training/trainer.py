@@ -20,7 +20,7 @@ from metarnn.training.folder import Folder
 from metarnn.training.guard import Guard
 from metarnn.training.interrupt import Interrupted, Interruption
 from metarnn.training.metrics import Metrics
-from metarnn.training.progress import Progress, Report, Silent
+from metarnn.training.progress import Progress, Report, Silent, scores_in_words
 from metarnn.training.schedule import factor
 from metarnn.training.settings import Settings
 from metarnn.training.tree import map_tensors
@@ -267,8 +267,8 @@ class Trainer:
             self.average.update()
             self.progress.say(f"step {at.step}: validation stalled, averaging from here")
         self.metrics.add(at.step, {f"valid_{k}": v for k, v in scores.items()})
-        shown = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
-        self.progress.say(f"step {at.step:>6}  valid  {shown}" + ("  (best)" if better else ""))
+        words = scores_in_words(scores) + ("  (best)" if better else "")
+        self.progress.say(f"step {at.step:>6}  valid  {words}")
         if better:
             self._save(best=True)
         elif not s.save_every:

@@ -77,7 +77,7 @@ class LanguageTask:
         if self.tar and len(batch.inputs) > 1:
             value = value + self.tar * (output.hidden[1:] - output.hidden[:-1]).square().mean()
         count = batch.targets.numel()
-        return Loss(value, count, {"nll": nll.detach()}, detached(output.state))
+        return Loss(value, count, {"nll": nll.detach()}, detached(output.state), batch.scale)
 
     def evaluate(
         self, model: nn.Module, split: str = "valid", *, dynamic: bool = False

@@ -1,0 +1,80 @@
+"""`metarnn generate RUN`: text from a trained language model, as it is drawn."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from metarnn.cells import check
+from metarnn.cli.tasks import open_run
+from metarnn.training.world import find_device
+
+
+def generate(
+    run: Path,
+    /,
+    length: int = 500,
+    prompt: str = "",
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int | None = None,
+    device: str = "cpu",
+) -> None:
+    """Write text with the language model of a run folder, token by token to standard output.
+
+    Args:
+        run: the run folder
+        length: how many tokens; 0 for no end
+        prompt: what to go on from
+        temperature: below 1 for the probable, above for the daring; 0 takes the most probable
+        top_k: draw from so many tokens at most; 0 for all
+        top_p: draw from the fewest tokens that together have this probability
+        seed: the same seed gives the same text; by default a new one each time
+        device: where to compute: auto, cpu, cuda
+    """
+    try:
+        _generate(run, length, prompt, temperature, top_k, top_p, seed, device)
+    except (ValueError, OSError) as error:
+        print(f"metarnn generate: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _generate(
+    run: Path,
+    length: int,
+    prompt: str,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | None,
+    device: str,
+) -> None:
+    check.size("length", length, least=0)
+    place = find_device(device)
+    entry, _, job = open_run(run)
+    if entry.name != "lm":
+        check.refuse("run", str(run), f"the run of a language model; this is one of {entry.name!r}")
+    from metarnn.tasks.language import generate as draw
+
+    pieces = draw(
+        job.model.to(place),
+        job.task.corpus.vocabulary,
+        prompt,
+        length or None,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    try:
+        sys.stdout.write(prompt)
+        for piece in pieces:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+    except BrokenPipeError:  # whoever read has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

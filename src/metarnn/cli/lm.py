@@ -1,0 +1,124 @@
+"""`metarnn train lm`: language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from metarnn.cli.tasks import Common, Job
+from metarnn.graph import save, trace_cell
+from metarnn.layers import Recurrent
+from metarnn.tasks.language import (
+    LanguageTask,
+    ModelOptions,
+    Vocabulary,
+    build_model,
+    load,
+    solved,
+)
+from metarnn.tasks.language.ngram import KneserNey, Laplace
+from metarnn.training import Folder
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "char-small": {"width": 256, "steps": 1500, "batch": 32, "length": 128, "lr": 3e-3}
+}
+
+# n-grams are counted in memory, about 100 bytes a token: a larger text is not worth it.
+BASELINE_TOKENS = 20_000_000
+
+
+@dataclass(frozen=True)
+class Text:
+    """What to read, and how."""
+
+    data: str = "pydoc"
+    """A file, a folder, a pattern, - for standard input, hf:NAME, or what every Python carries:
+    pydoc (its manual's topics) or stdlib (its library's source)."""
+    level: Literal["character", "byte", "word", "bpe"] = "character"
+    """What a token is."""
+    split: str = "90/5/5"
+    """Shares of train, valid and test, where names of files do not tell."""
+    min_frequency: int = 1
+    """Tokens seen less often than this in the training text are unknown."""
+    max_size: int = 0
+    """Most tokens in the vocabulary; 0 for no limit."""
+    length: int = 128
+    """Tokens in a sequence of a batch: how far back gradients reach."""
+    sampling: Literal["sequential", "random"] = "sequential"
+    """Whether a sequence goes on from where the last ended, with its state, or begins anywhere."""
+    random_lengths: bool = False
+    """Vary the length, as AWD-LSTM does."""
+    reset: float = 0.01
+    """How probable it is, at each batch, that a sequence's state begins anew."""
+    ar: float = 0.0
+    """Activation regularisation, α·mean(h²)."""
+    tar: float = 0.0
+    """Temporal activation regularisation, β·mean((h_t - h_{t-1})²)."""
+    evaluation_batch: int = 64
+    """Documents read side by side in an evaluation: its speed, never its result."""
+
+
+@dataclass(frozen=True)
+class Config(Common, ModelOptions, Text):
+    """Train a language model."""
+
+
+class LanguageEntry:
+    name = "lm"
+    about = "a language model: characters, bytes, words or BPE"
+    kind = Config
+    presets = PRESETS
+
+    def prepare(self, config: Config, folder: Folder | None = None) -> Job[Config]:
+        vocabulary = None
+        if folder is not None and (known := _vocabulary(folder)).exists():
+            vocabulary = Vocabulary.load(known)
+        corpus = load(
+            config.data,
+            config.level,
+            split=config.split,
+            min_frequency=config.min_frequency,
+            max_size=config.max_size or None,
+            vocabulary=vocabulary,
+            seed=config.seed,
+        )
+        task = LanguageTask(corpus, **_chosen(LanguageTask, config))
+        options = ModelOptions(**_chosen(ModelOptions, config))
+        options = solved(len(corpus.vocabulary), options)
+        config = replace(config, width=options.width, params="")
+        return Job(config, task, build_model(len(corpus.vocabulary), options))
+
+    def save(self, job: Job[Config], folder: Folder) -> None:
+        job.task.corpus.vocabulary.save(_vocabulary(folder))
+        layer = job.model.layers[0]
+        assert isinstance(layer, Recurrent)
+        save(trace_cell(layer.cell), folder.path / "cell.json")
+
+    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+        """Bits beside those of n-grams, of characters and bytes."""
+        corpus = job.task.corpus
+        bits = scores.get("bpc", scores.get("bits_per_byte"))
+        train, test = corpus["train"].tokens, corpus["test"].tokens
+        if bits is None or len(train) > BASELINE_TOKENS:
+            return
+        unit = "character" if "bpc" in scores else "byte"
+        yield f"bits per {unit} on the test text, beside {unit} 5-grams of the same training text:"
+        size = len(corpus.vocabulary)
+        rows = {"this model": bits, "Kneser–Ney": KneserNey(train, size, 5).bits(test)}
+        rows["Laplace"] = Laplace(train, size, 5).bits(test)
+        for name, value in rows.items():
+            yield f"  {name:<12} {value:.3f}"
+
+
+def _vocabulary(folder: Folder) -> Path:
+    return folder.path / "vocabulary.json"
+
+
+def _chosen(kind: type, config: Config) -> dict[str, Any]:
+    """The fields of a dataclass that the configuration has, by their names."""
+    return {f.name: getattr(config, f.name) for f in fields(kind) if hasattr(config, f.name)}
+
+
+ENTRY = LanguageEntry()

@@ -122,7 +122,7 @@ def same(one: Any, other: Any) -> bool:
     ours, theirs = (checkpoint.load(Folder(out).last) for out in (one, other))
     for state in (ours, theirs):
         del state["metrics"], state["position"]["elapsed"]
-    best = (checkpoint.load(Folder(out).model) for out in (one, other))
+    best = (checkpoint.read_weights(Folder(out).model) for out in (one, other))
     return equal(ours, theirs) and equal(*best)
 
 
@@ -136,7 +136,10 @@ def equal(one: Any, other: Any) -> bool:
     return one == other
 
 
-if __name__ == "__main__":  # python -m tests.helpers.toy OUT STEPS [resume]
+if __name__ == "__main__":  # python -m tests.helpers.toy OUT STEPS [resume] [plain]
     out, steps, *more = sys.argv[1:]
-    _, result = train(out, replace(QUICK, steps=int(steps)), resume="resume" in more)
+    restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    options = {"dropout": 0.0} if "plain" in more else {}
+    again = "resume" in more or restarted
+    _, result = train(out, replace(QUICK, steps=int(steps)), resume=again, **options)
     sys.exit(128 + result.signal if result.signal else 0)

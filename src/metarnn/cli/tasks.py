@@ -12,8 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from torch import nn
 
 from metarnn.cells import check
-from metarnn.tasks.task import Task
-from metarnn.training import Folder, Settings, config
+from metarnn.training import Folder, Settings, checkpoint, config
 
 # The module of each task has an `ENTRY`; it is imported only when it is asked for.
 TASKS = {"lm": "metarnn.cli.lm"}
@@ -81,8 +80,6 @@ def find(name: str) -> Entry[Any]:
 
 def open_run(path: str | os.PathLike[str], **changes: Any) -> tuple[Entry[Any], Folder, Job[Any]]:
     """The task and trained model of a run folder, with changes to its configuration."""
-    from metarnn.training import checkpoint
-
     folder = Folder(path)
     if not folder.config.exists():
         raise FileNotFoundError(f"{folder} is no run: there is no {folder.config.name} in it")
@@ -94,8 +91,8 @@ def open_run(path: str | os.PathLike[str], **changes: Any) -> tuple[Entry[Any], 
             f"{folder} has no {folder.model.name} yet: it comes with the first validation"
         )
     job = entry.prepare(found, folder)
-    weights = checkpoint.load(folder.model).get("weights")
-    checkpoint.load_weights(job.model, weights if weights else {}, str(folder.model))
+    weights = checkpoint.read_weights(folder.model)
+    checkpoint.load_weights(job.model, weights, str(folder.model))
     return entry, folder, job
 
 
@@ -111,6 +108,3 @@ def latest_folder(name: str, below: Path = Path("runs")) -> Path:
     """The run of that task begun last."""
     found = [path for path in (below / name, *below.glob(f"{name}-*")) if path.is_dir()]
     return max(found, key=lambda path: path.stat().st_mtime) if found else below / name
-
-
-__all__ = ["PLACES", "TASKS", "Common", "Entry", "Job", "Task", "find", "open_run"]

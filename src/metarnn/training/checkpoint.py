@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from metarnn.graph.files import beside
-from metarnn.training.tree import flatten, unflatten
+from metarnn.training.tree import flatten, parse, unflatten
 
 FORMAT, VERSION = "metarnn-checkpoint", 1
 KEY = "metarnn"  # under which the header holds the JSON
@@ -32,29 +32,16 @@ def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     """Write nested data with tensors to a file; what was there stays until all of it is written."""
     tensors: dict[str, Tensor] = {}
     plain = flatten(dict(state), "", tensors)
-    ready = {name: t.detach().to("cpu").contiguous() for name, t in tensors.items()}
-    ready = _apart(ready)
     header = {"format": FORMAT, "version": VERSION, "state": plain}
-    with beside(path) as new:
-        try:
-            save_file(ready, new, {KEY: json.dumps(header)})
-        except SafetensorError as error:
-            raise OSError(f"cannot write {os.fspath(path)}: {error}") from None
+    _write(path, tensors, {KEY: json.dumps(header)})
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The nested data of a file, on the CPU; a CheckpointError says what is wrong with it."""
+    tensors, metadata = _read(path)
     name = os.fspath(path)
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no checkpoint {name}")
     try:
-        with safe_open(name, framework="pt") as file:
-            header = (file.metadata() or {}).get(KEY)
-            tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{name} is damaged: {error}") from None
-    try:
-        document = json.loads(header or "null")
+        document = json.loads(metadata.get(KEY, "null"))
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise CheckpointError(f"{name} is no checkpoint of metarnn, only tensors")
         if document.get("version") != VERSION:
@@ -68,6 +55,39 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise CheckpointError(f"{name} is damaged: its state is no object")
     return state
+
+
+def save_weights(path: str | os.PathLike[str], weights: Mapping[str, Tensor]) -> None:
+    """Write weights under their names in the model, for any program that reads safetensors."""
+    _write(path, weights, {"format": "pt"})
+
+
+def read_weights(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The weights of a file, on the CPU; a CheckpointError says what is wrong with it."""
+    return _read(path)[0]
+
+
+def _write(
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: dict[str, str]
+) -> None:
+    ready = _apart({name: t.detach().to("cpu").contiguous() for name, t in tensors.items()})
+    with beside(path) as new:
+        try:
+            save_file(ready, new, metadata)
+        except SafetensorError as error:
+            raise OSError(f"cannot write {os.fspath(path)}: {error}") from None
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    name = os.fspath(path)
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no checkpoint {name}")
+    # Read at once: safe_open opens a file twice, between which a training may put a new one there.
+    data = Path(path).read_bytes()
+    try:
+        return parse(data)
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{name} is damaged: {error}") from None
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

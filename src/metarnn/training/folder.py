@@ -79,6 +79,8 @@ class Folder:
 
     def keep_as_best(self) -> None:
         """The last checkpoint is the best one too: one file under two names, where that works."""
+        if self.best.exists() and self.best.samefile(self.last):
+            return  # renaming one name of a file to another does nothing, and leaves both
         with beside(self.best) as new:
             try:
                 new.unlink()

@@ -102,7 +102,8 @@ class Trainer:
         self.metrics = Metrics(None)
         self._sums: dict[str, float | Tensor] = {}  # since the last line of metrics
         self._measured = 0  # bytes of metrics that belong to where we stand
-        self._saved = self._best_weights = None
+        self._saved: tuple[int, int] | None = None
+        self._best_weights: dict[str, Tensor] | None = None
         generators.seed_all(settings.seed + self.world.rank)
         self.world.share_weights(list(checkpoint.weights(self.model).values()))
 
@@ -298,9 +299,14 @@ class Trainer:
         if self.world.is_first:
             checkpoint.save(self.folder.last, state)
             if best:
-                self.folder.keep_as_best()
-                checkpoint.save(self.folder.model, {"weights": self._best_weights})
+                self._write_best()
         self._saved = (self.at.step, self.at.validated)
+
+    def _write_best(self) -> None:
+        assert self.folder is not None
+        assert self._best_weights is not None
+        self.folder.keep_as_best()
+        checkpoint.save_weights(self.folder.model, self._best_weights)
 
     def _keep_best(self) -> None:
         with self.average.applied():
@@ -357,10 +363,9 @@ class Trainer:
             # Perhaps the process ended between the last checkpoint and these.
             self._keep_best()
             if self.world.is_first:
-                self.folder.keep_as_best()
-                checkpoint.save(self.folder.model, {"weights": self._best_weights})
+                self._write_best()
         elif self.at.best_step:
-            self._best_weights = checkpoint.load(self.folder.model)["weights"]
+            self._best_weights = checkpoint.read_weights(self.folder.model)
         return True
 
 

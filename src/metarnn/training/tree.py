@@ -69,9 +69,15 @@ def pack(nested: Any) -> Tensor:
 
 def unpack(message: Tensor) -> Any:
     """What `pack` packed."""
-    data = message.numpy().tobytes()
+    tensors, metadata = parse(message.numpy().tobytes())
+    return unflatten(json.loads(metadata["plain"]), tensors)[0]
+
+
+def parse(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the metadata of safetensors data."""
+    tensors = {name: tensor.clone() for name, tensor in load(data).items()}
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return unflatten(json.loads(header["__metadata__"]["plain"]), load(data))[0]
+    return tensors, header.get("__metadata__") or {}
 
 
 def map_tensors(function: Callable[..., Any], nested: Any, *others: Any) -> Any:

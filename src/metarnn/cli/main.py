@@ -25,6 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from metarnn.cli.bench import cells
     from metarnn.cli.cell import show
+    from metarnn.cli.data import data_describe
     from metarnn.cli.doctor import doctor
 
     def cell() -> None:
@@ -33,8 +34,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def bench() -> None:
         """Measure how fast things are here: `metarnn bench cells`."""
 
+    def data() -> None:
+        """Look at a text: `metarnn data describe`."""
+
     # Commands of two words, by the first: {first: {second: function}}.
-    groups = {"cell": {"show": show}, "bench": {"cells": cells}}
+    groups = {
+        "cell": {"show": show},
+        "bench": {"cells": cells},
+        "data": {"describe": data_describe},
+    }
     if arguments and arguments[0] in groups:
         group, *arguments = arguments
         subcommand_cli_from_dict(
@@ -42,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 0
     subcommand_cli_from_dict(
-        {"doctor": doctor, "cell": cell, "bench": bench},
+        {"doctor": doctor, "cell": cell, "bench": bench, "data": data},
         prog="metarnn",
         description="Recurrent sequence models whose recurrent unit is learned. "
         "`metarnn --version` prints the version.",

@@ -139,7 +139,7 @@ def equal(one: Any, other: Any) -> bool:
 if __name__ == "__main__":  # python -m tests.helpers.toy OUT STEPS [resume] [plain]
     out, steps, *more = sys.argv[1:]
     restarted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-    options = {"dropout": 0.0} if "plain" in more else {}
+    options: dict[str, Any] = {"dropout": 0.0} if "plain" in more else {}
     again = "resume" in more or restarted
     _, result = train(out, replace(QUICK, steps=int(steps)), resume=again, **options)
     sys.exit(128 + result.signal if result.signal else 0)

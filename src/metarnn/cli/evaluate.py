@@ -43,11 +43,13 @@ def evaluate(
 
 def _evaluate(run: Path, data: str, split: str, dynamic: bool, batch: int, device: str) -> None:
     changes: dict[str, Any] = {"data": data} if data else {}
+    changes["batch"] = 1  # of training, of which there is none; a short text has no room for more
     if batch:
         changes["evaluation_batch"] = batch
     place = find_device(device)
-    _, _, job = open_run(run, **changes)
-    model = job.model.to(place).eval()
+    found = open_run(run, **changes)
+    job = found.entry.prepare(found.config, found.folder)
+    model = found.weights(job.model).to(place)
     more = {"dynamic": True} if dynamic else {}
     with torch.no_grad():
         scores = job.task.evaluate(model, split, **more)

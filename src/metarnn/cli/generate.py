@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 from metarnn.cells import check
+from metarnn.cli import lm
 from metarnn.cli.tasks import open_run
+from metarnn.tasks.language import generate as draw
 from metarnn.training.world import find_device
 
 
@@ -42,7 +44,7 @@ def generate(
 
 
 def _generate(
-    run: Path,
+    path: Path,
     length: int,
     prompt: str,
     temperature: float,
@@ -53,14 +55,15 @@ def _generate(
 ) -> None:
     check.size("length", length, least=0)
     place = find_device(device)
-    entry, _, job = open_run(run)
-    if entry.name != "lm":
-        check.refuse("run", str(run), f"the run of a language model; this is one of {entry.name!r}")
-    from metarnn.tasks.language import generate as draw
-
+    run = open_run(path)
+    if not isinstance(run.config, lm.Config):
+        refused = f"the run of a language model; this is one of {run.entry.name!r}"
+        check.refuse("run", str(path), refused)
+    model = lm.ENTRY.model(run.config, run.folder)
+    run.weights(model)
     pieces = draw(
-        job.model.to(place),
-        job.task.corpus.vocabulary,
+        model.to(place),
+        lm.vocabulary(run.folder),
         prompt,
         length or None,
         temperature=temperature,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from metarnn.cli.tasks import Common, Job
 from metarnn.graph import save, trace_cell
 from metarnn.layers import Recurrent
 from metarnn.tasks.language import (
+    LanguageModel,
     LanguageTask,
     ModelOptions,
     Vocabulary,
@@ -25,6 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "char-small": {"width": 256, "steps": 1500, "batch": 32, "length": 128, "lr": 3e-3}
 }
 
+VOCABULARY = "vocabulary.json"
 # n-grams are counted in memory, about 100 bytes a token: a larger text is not worth it.
 BASELINE_TOKENS = 20_000_000
 
@@ -72,39 +73,44 @@ class LanguageEntry:
     presets = PRESETS
 
     def prepare(self, config: Config, folder: Folder | None = None) -> Job[Config]:
-        vocabulary = None
-        if folder is not None and (known := _vocabulary(folder)).exists():
-            vocabulary = Vocabulary.load(known)
+        known = None
+        if folder is not None and (folder.path / VOCABULARY).exists():
+            known = vocabulary(folder)
         corpus = load(
             config.data,
             config.level,
             split=config.split,
             min_frequency=config.min_frequency,
             max_size=config.max_size or None,
-            vocabulary=vocabulary,
+            vocabulary=known,
             seed=config.seed,
         )
         task = LanguageTask(corpus, **_chosen(LanguageTask, config))
-        options = ModelOptions(**_chosen(ModelOptions, config))
-        options = solved(len(corpus.vocabulary), options)
+        options = solved(len(corpus.vocabulary), ModelOptions(**_chosen(ModelOptions, config)))
         config = replace(config, width=options.width, params="")
         return Job(config, task, build_model(len(corpus.vocabulary), options))
 
+    def model(self, config: Config, folder: Folder) -> LanguageModel:
+        options = ModelOptions(**_chosen(ModelOptions, config))
+        return build_model(len(vocabulary(folder)), options)
+
     def save(self, job: Job[Config], folder: Folder) -> None:
-        job.task.corpus.vocabulary.save(_vocabulary(folder))
-        layer = job.model.layers[0]
-        assert isinstance(layer, Recurrent)
-        save(trace_cell(layer.cell), folder.path / "cell.json")
+        job.task.corpus.vocabulary.save(folder.path / VOCABULARY)
+        layers = (layer for layer in job.model.modules() if isinstance(layer, Recurrent))
+        save(trace_cell(next(layers).cell), folder.path / "cell.json")
+
+    def held_out(self, job: Job[Config]) -> str:
+        return "test" if "test" in job.task.corpus.splits else "valid"
 
     def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
         """Bits beside those of n-grams, of characters and bytes."""
-        corpus = job.task.corpus
+        corpus, split = job.task.corpus, self.held_out(job)
         bits = scores.get("bpc", scores.get("bits_per_byte"))
-        train, test = corpus["train"].tokens, corpus["test"].tokens
+        train, test = corpus["train"].tokens, corpus[split].tokens
         if bits is None or len(train) > BASELINE_TOKENS:
             return
         unit = "character" if "bpc" in scores else "byte"
-        yield f"bits per {unit} on the test text, beside {unit} 5-grams of the same training text:"
+        yield f"bits per {unit} on the {split} text, beside {unit} 5-grams of the training text:"
         size = len(corpus.vocabulary)
         rows = {"this model": bits, "Kneser–Ney": KneserNey(train, size, 5).bits(test)}
         rows["Laplace"] = Laplace(train, size, 5).bits(test)
@@ -112,8 +118,9 @@ class LanguageEntry:
             yield f"  {name:<12} {value:.3f}"
 
 
-def _vocabulary(folder: Folder) -> Path:
-    return folder.path / "vocabulary.json"
+def vocabulary(folder: Folder) -> Vocabulary:
+    """The vocabulary of a run."""
+    return Vocabulary.load(folder.path / VOCABULARY)
 
 
 def _chosen(kind: type, config: Config) -> dict[str, Any]:

@@ -61,11 +61,19 @@ class Entry(Protocol[C]):
     presets: Mapping[str, Mapping[str, Any]]
 
     def prepare(self, config: C, folder: Folder | None = None) -> Job[C]:
-        """The job of a configuration; with a folder, what was learned in it is put to use."""
+        """The job of a configuration; with a folder, what it knows of the data is put to use."""
+        ...
+
+    def model(self, config: C, folder: Folder) -> nn.Module:
+        """The model of a run, without its data and with no weights yet."""
+        ...
+
+    def held_out(self, job: Job[C]) -> str:
+        """The split whose score is reported at the end."""
         ...
 
     def save(self, job: Job[C], folder: Folder) -> None:
-        """Write what `prepare` needs from a folder."""
+        """Write what `prepare` and `model` need from a folder."""
         ...
 
     def compare(self, job: Job[C], scores: Mapping[str, float]) -> Iterable[str]:
@@ -78,22 +86,34 @@ def find(name: str) -> Entry[Any]:
     return importlib.import_module(TASKS[check.one_of("task", name, TASKS)]).ENTRY
 
 
-def open_run(path: str | os.PathLike[str], **changes: Any) -> tuple[Entry[Any], Folder, Job[Any]]:
-    """The task and trained model of a run folder, with changes to its configuration."""
+@dataclass(frozen=True)
+class Run(Generic[C]):
+    """A run folder, opened: its task and configuration."""
+
+    folder: Folder
+    entry: Entry[C]
+    config: C
+
+    def weights(self, model: nn.Module) -> nn.Module:
+        """The model with what it has learned."""
+        path = self.folder.model
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{self.folder} has no {path.name} yet: it comes with the first validation"
+            )
+        checkpoint.load_weights(model, checkpoint.read_weights(path), str(path))
+        return model.eval()
+
+
+def open_run(path: str | os.PathLike[str], **changes: Any) -> Run[Any]:
+    """The run in a folder, with changes to its configuration."""
     folder = Folder(path)
     if not folder.config.exists():
         raise FileNotFoundError(f"{folder} is no run: there is no {folder.config.name} in it")
     keys = config.read(folder.config)
     entry = find(str(keys.pop("task", "")))
     found = config.from_keys(entry.kind, {**keys, **changes}, str(folder.config))
-    if not folder.model.exists():
-        raise FileNotFoundError(
-            f"{folder} has no {folder.model.name} yet: it comes with the first validation"
-        )
-    job = entry.prepare(found, folder)
-    weights = checkpoint.read_weights(folder.model)
-    checkpoint.load_weights(job.model, weights, str(folder.model))
-    return entry, folder, job
+    return Run(folder, entry, found)
 
 
 def new_folder(name: str, below: Path = Path("runs")) -> Path:

@@ -148,8 +148,9 @@ def _conclude(
         return 128 + result.signal
     print(f"ended after {result.step:,} steps, {clock(result.elapsed)} ({result.reason})")
     job.model.eval()
-    scores = job.task.evaluate(job.model, "test")
-    print(f"test, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
+    split = entry.held_out(job)
+    scores = job.task.evaluate(job.model, split)
+    print(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
     for line in entry.compare(job, scores):
         print(line)
     print(f"saved in {folder}: metarnn evaluate {folder}")

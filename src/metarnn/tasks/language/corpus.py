@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,13 +129,8 @@ def _number(
     progress: Progress | None,
 ) -> tuple[Vocabulary, dict[str, Split]]:
     if vocabulary is None:
-        report = _Report("counting", total(found["train"]), progress)
-        vocabulary = Vocabulary.build(
-            (report.over(d, _pieces(d, level)) for d in found["train"]),
-            level,
-            min_frequency,
-            max_size,
-        )
+        pieces = counted_pieces(found["train"], level, "counting", progress)
+        vocabulary = Vocabulary.build(pieces, level, min_frequency, max_size)
     read = {}
     for name, documents in found.items():
         report = _Report(f"numbering {name}", total(documents), progress)
@@ -147,6 +142,14 @@ def _number(
                 names.append(document.name)
         read[name] = Split(writer.close(), tuple(names), writer.unknown)
     return vocabulary, read
+
+
+def counted_pieces(
+    documents: Sequence[Document], level: str, what: str, progress: Progress | None
+) -> Iterator[Iterator]:
+    """The documents in pieces, each piece told to whoever shows progress."""
+    report = _Report(what, total(documents), progress)
+    return (report.over(document, _pieces(document, level)) for document in documents)
 
 
 class _Report:

@@ -54,7 +54,6 @@ class NGram:
         self.order = check.size("order", order)
         self.size = check.size("vocabulary_size", vocabulary_size)
         text = _padded(tokens, 0, tokens.documents, order)
-        places = text != BOS
         self.tables: list[Table] = []
         numbers = np.zeros(len(text), np.int64)  # of the (n-1)-gram that ends at each place
         parts = []
@@ -67,18 +66,18 @@ class NGram:
                 return_counts=True,
             )
             parts.append((keys, first, numbers, counts))
-        for k, (keys, _, numbers, counts) in enumerate(parts):
+        for k, (keys, *_) in enumerate(parts):
             # n-grams that end on <bos> are only there to have a number as contexts.
-            counts = self._counts(k, parts, counts, places)
+            counts = np.where(keys % self.size != BOS, self._counts(parts, k), 0)
             contexts = keys // self.size
             below = len(parts[k - 1][0]) if k else 1
             totals = np.bincount(contexts, counts, below)
             kinds = np.bincount(contexts, counts > 0, below)
             self.tables.append(Table(keys, counts, totals, kinds, self.size))
 
-    def _counts(self, k: int, parts: list, counts: np.ndarray, places: np.ndarray) -> np.ndarray:
-        keys = parts[k][0]
-        return np.where(keys % self.size != BOS, counts, 0)
+    def _counts(self, parts: list[tuple[np.ndarray, ...]], k: int) -> np.ndarray:
+        """How often each (k+1)-gram was seen."""
+        return parts[k][3]
 
     def log_p(self, contexts: list[np.ndarray], tokens: np.ndarray) -> np.ndarray:
         """log p(token | context), contexts given as their numbers for orders 1 to n."""
@@ -127,11 +126,11 @@ class KneserNey(NGram):
     p_0 = 1/V.
     """
 
-    def _counts(self, k: int, parts: list, counts: np.ndarray, places: np.ndarray) -> np.ndarray:
-        if k < self.order - 1:
-            first, numbers = parts[k + 1][1], parts[k][2]
-            counts = np.bincount(numbers[first], minlength=len(parts[k][0]))
-        return super()._counts(k, parts, counts, places)
+    def _counts(self, parts: list[tuple[np.ndarray, ...]], k: int) -> np.ndarray:
+        if k == self.order - 1:
+            return parts[k][3]
+        first, numbers = parts[k + 1][1], parts[k][2]
+        return np.bincount(numbers[first], minlength=len(parts[k][0]))
 
     def log_p(self, contexts: list[np.ndarray], tokens: np.ndarray) -> np.ndarray:
         p = np.full(len(tokens), 1 / self.size)

@@ -210,14 +210,14 @@ def _check_tokens(level: str, tokens: tuple[str, ...]) -> None:
 
 
 def code_points(text: Text) -> Ids:
-    return np.frombuffer(_as_text(text).encode("utf-32-le", "surrogatepass"), np.uint32)
+    return np.frombuffer(as_text(text).encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
 def split_words(pieces: Iterable[Text]) -> Iterator[list[str]]:
     """The words of a document in pieces; one that spans two pieces stays whole."""
     rest = ""
     for piece in pieces:
-        text = rest + _as_text(piece)
+        text = rest + as_text(piece)
         cut = max(text.rfind(" "), text.rfind("\n")) + 1
         text, rest = text[:cut], text[cut:]
         yield text.replace("\n", " <eos> ").split()
@@ -225,7 +225,7 @@ def split_words(pieces: Iterable[Text]) -> Iterator[list[str]]:
         yield words
 
 
-def _as_text(text: Text) -> str:
+def as_text(text: Text) -> str:
     return text if isinstance(text, str) else text.decode()
 
 

@@ -22,15 +22,10 @@ NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 def torchrun(processes, *arguments, restarts=0):
     call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
-    call += ["--max-restarts", str(restarts), "--rdzv-backend", "c10d"]
-    call += ["--rdzv-endpoint", "localhost:0", "--monitor-interval", "0.1"]
+    # Its store outlives the workers: what a dead one wrote there is still to be found.
+    call += ["--standalone", "--max-restarts", str(restarts), "--monitor-interval", "0.1"]
     environment = {name: value for name, value in os.environ.items() if name not in NAMES}
-    environment |= {
-        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-        "OMP_NUM_THREADS": "1",
-        # A worker started anew would else wait for keys that the dead one left.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-    }
+    environment |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [*call, "-m", *arguments], env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT
     )

@@ -10,6 +10,8 @@ behind.
 from __future__ import annotations
 
 import os
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -143,11 +145,42 @@ def joined(device: str = "auto") -> Iterator[World]:
     if place.type == "cuda":
         torch.cuda.set_device(place)
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=PATIENCE)
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = fresh(dist.TCPStore(address, port, size, is_master=False), rank, size)
+        dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
+    else:
+        dist.init_process_group(backend, timeout=PATIENCE)
     try:
         yield World(rank, size, place)
     finally:
         dist.destroy_process_group()
+
+
+def fresh(store: dist.Store, rank: int, size: int) -> dist.Store:
+    """The part of a store where only workers that are alive now have written.
+
+    torchrun's store outlives its workers: those started anew would find the addresses that the
+    dead ones left there. So each worker says a word of its own, and the first answers whoever
+    it hears until all have come; the answer names the part to use. (torchrun's count of restarts
+    would not do: it differs between machines.)
+    """
+    word = uuid.uuid4().hex
+    store.set(f"metarnn/hello/{rank}", word)
+    if rank:
+        chosen = store.get(f"metarnn/welcome/{word}").decode()  # waits until it is there
+        store.set(f"metarnn/here/{chosen}/{rank}", "")
+        return dist.PrefixStore(f"metarnn/{chosen}", store)
+    missing = set(range(1, size))
+    while missing:
+        for other in list(missing):
+            if store.check([f"metarnn/here/{word}/{other}"]):
+                missing.discard(other)
+            elif store.check([f"metarnn/hello/{other}"]):
+                heard = store.get(f"metarnn/hello/{other}").decode()
+                store.set(f"metarnn/welcome/{heard}", word)
+        time.sleep(0.02)
+    return dist.PrefixStore(f"metarnn/{word}", store)
 
 
 def find_device(device: str, local: int = 0) -> torch.device:

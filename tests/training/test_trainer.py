@@ -104,5 +104,5 @@ def test_plain_lines_are_few_and_tell_what_is_left(capsys):
     for step in range(1, 1001):
         lines.show(Report(step, step / 1000, step / 10, 2500.0, {"loss": 1.5, "nll": 1.5}))
     first, last = capsys.readouterr().err.splitlines()
-    assert first.split() == ["step", "1", "loss", "1.5", "2.5k/s", "1:40", "left"]
+    assert first.split() == ["step", "1", "loss", "1.5", "2.5k", "tokens/s", "1:40", "left"]
     assert last.endswith("0:00 left")

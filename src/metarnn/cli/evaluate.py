@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metarnn.cli.tasks import open_run
+from metarnn.training.progress import progress
 from metarnn.training.world import find_device
 
 
@@ -48,7 +49,7 @@ def _evaluate(run: Path, data: str, split: str, dynamic: bool, batch: int, devic
         changes["evaluation_batch"] = batch
     place = find_device(device)
     found = open_run(run, **changes)
-    job = found.entry.prepare(found.config, found.folder)
+    job = found.entry.prepare(found.config, found.folder, progress())
     model = found.weights(job.model).to(place)
     more = {"dynamic": True} if dynamic else {}
     with torch.no_grad():

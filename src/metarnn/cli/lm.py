@@ -20,6 +20,7 @@ from metarnn.tasks.language import (
 )
 from metarnn.tasks.language.ngram import KneserNey, Laplace
 from metarnn.training import Folder
+from metarnn.training.progress import SILENT, Progress, Reading
 
 PRESETS: dict[str, dict[str, Any]] = {
     "char-small": {"width": 256, "steps": 1500, "batch": 32, "length": 128, "lr": 3e-3}
@@ -70,9 +71,11 @@ class LanguageEntry:
     name = "lm"
     about = "a language model: characters, bytes, words or BPE"
     kind = Config
-    presets = PRESETS
+    presets: Mapping[str, Mapping[str, Any]] = PRESETS
 
-    def prepare(self, config: Config, folder: Folder | None = None) -> Job[Config]:
+    def prepare(
+        self, config: Config, folder: Folder | None = None, show: Progress = SILENT
+    ) -> Job[Config]:
         known = None
         if folder is not None and (folder.path / VOCABULARY).exists():
             known = vocabulary(folder)
@@ -84,6 +87,7 @@ class LanguageEntry:
             max_size=config.max_size or None,
             vocabulary=known,
             seed=config.seed,
+            progress=Reading(show),
         )
         task = LanguageTask(corpus, **_chosen(LanguageTask, config))
         options = solved(len(corpus.vocabulary), ModelOptions(**_chosen(ModelOptions, config)))

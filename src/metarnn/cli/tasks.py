@@ -13,6 +13,7 @@ from torch import nn
 
 from metarnn.cells import check
 from metarnn.training import Folder, Settings, checkpoint, config
+from metarnn.training.progress import SILENT, Progress
 
 # The module of each task has an `ENTRY`; it is imported only when it is asked for.
 TASKS = {"lm": "metarnn.cli.lm"}
@@ -60,7 +61,7 @@ class Entry(Protocol[C]):
     kind: type[C]
     presets: Mapping[str, Mapping[str, Any]]
 
-    def prepare(self, config: C, folder: Folder | None = None) -> Job[C]:
+    def prepare(self, config: C, folder: Folder | None = None, show: Progress = SILENT) -> Job[C]:
         """The job of a configuration; with a folder, what it knows of the data is put to use."""
         ...
 

@@ -39,6 +39,11 @@ def train(arguments: Sequence[str]) -> int:
             return _train(entry, chosen, world)
     except KeyboardInterrupt:
         return 130
+    except RuntimeError as error:
+        if "peer" not in str(error):  # what is said of a connection that broke
+            raise
+        print(f"metarnn train {name}: another process of this training ended", file=sys.stderr)
+        return 1
     except NotFinite as error:
         print(f"metarnn train {name}: {error}", file=sys.stderr)
         return 3
@@ -106,10 +111,10 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
     known = folder if chosen.resume else None
     generators.seed_all(chosen.seed)
     # What is prepared once and kept, such as a large text numbered, is not prepared by all at once.
-    job = entry.prepare(chosen, known) if world.is_first else None
+    show = shows.progress() if world.is_first else shows.SILENT
+    job = entry.prepare(chosen, known, show) if world.is_first else None
     world.tell(None)
     job = entry.prepare(chosen, known) if job is None else job
-    show = shows.progress() if world.is_first else shows.Silent()
     with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
         if world.is_first:
             config.save(folder.config, entry.name, job.config, PLACES)

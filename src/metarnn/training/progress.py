@@ -34,7 +34,7 @@ class Report:
             for name, value in self.numbers.items()
             if name == "loss" or value != loss  # without a penalty the loss is the nll
         )
-        return f"step {self.step:>6}  {shown}  {speed(self.speed)}  {clock(self.left)} left"
+        return f"step {self.step:>6}  {shown}  {rate(self.speed)}  {clock(self.left)} left"
 
 
 class Progress(Protocol):
@@ -63,6 +63,9 @@ class Silent:
 
     def say(self, text: str) -> None:
         pass
+
+
+SILENT = Silent()
 
 
 class Lines(Silent):
@@ -112,6 +115,19 @@ class Live(Silent):
         self._bar.console.print(text)
 
 
+class Reading:
+    """Says how far the reading of a large text is, every few seconds."""
+
+    def __init__(self, show: Progress) -> None:
+        self.show, self._last = show, time.monotonic()
+
+    def __call__(self, what: str, done: int, whole: int) -> None:
+        now = time.monotonic()
+        if now - self._last >= QUIET_SECONDS:
+            self._last = now
+            self.show.say(f"{what}: {done / max(whole, 1):.0%} of {whole / 1e6:,.0f} MB")
+
+
 def progress() -> Progress:
     """What suits where standard error goes to."""
     if sys.stderr.isatty():
@@ -149,12 +165,12 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def speed(rate: float) -> str:
+def rate(speed: float) -> str:
     """
-    >>> speed(950.0), speed(12300.0), speed(2.5e6)
-    ('950/s', '12.3k/s', '2.5M/s')
+    >>> rate(950.0), rate(12300.0), rate(2.5e6)
+    ('950 tokens/s', '12.3k tokens/s', '2.5M tokens/s')
     """
     for limit, unit in ((1e6, "M"), (1e3, "k")):
-        if rate >= limit:
-            return f"{rate / limit:.3g}{unit}/s"
-    return f"{rate:.3g}/s"
+        if speed >= limit:
+            return f"{speed / limit:.3g}{unit} tokens/s"
+    return f"{speed:.3g} tokens/s"

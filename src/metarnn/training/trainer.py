@@ -20,7 +20,7 @@ from metarnn.training.folder import Folder
 from metarnn.training.guard import Guard
 from metarnn.training.interrupt import Interrupted, Interruption
 from metarnn.training.metrics import Metrics
-from metarnn.training.progress import Progress, Report, Silent, scores_in_words
+from metarnn.training.progress import SILENT, Progress, Report, scores_in_words
 from metarnn.training.schedule import factor
 from metarnn.training.settings import Settings
 from metarnn.training.tree import map_tensors
@@ -79,13 +79,15 @@ class Trainer:
     ) -> None:
         self.task, self.settings, self.folder = task, settings, folder
         self.world = World(device=_device_of(model)) if world is None else world
-        self.progress = Silent() if progress is None else progress
+        self.progress = SILENT if progress is None else progress
         self.model = model.to(self.world.device)
         self.shards = self.world.shards(settings.accumulate)
         if settings.batch % self.shards[0].count:
             parts = f"a multiple of {self.shards[0].count}"
             why = f"{self.world.size} processes share it, in {settings.accumulate} parts each."
             check.refuse("batch", settings.batch, parts, why)
+        if (theirs := getattr(task, "batch", settings.batch)) != settings.batch:
+            check.refuse("batch", settings.batch, f"{theirs}, the task's")
         self.batches = [task.batches(shard) for shard in self.shards]
         if not any((settings.steps, settings.epochs, settings.minutes, settings.patience)):
             check.refuse("steps", 0, "a limit: steps, epochs, minutes or patience")

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.nn.functional import pad
 
 from metarnn.cells import check
@@ -147,7 +148,7 @@ def joined(device: str = "auto") -> Iterator[World]:
     backend = "cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo"
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = fresh(dist.TCPStore(address, port, size, is_master=False), rank, size)
+        store = fresh(TCPStore(address, port, size, is_master=False), rank, size)
         dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
     else:
         dist.init_process_group(backend, timeout=PATIENCE)
@@ -157,7 +158,7 @@ def joined(device: str = "auto") -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def fresh(store: dist.Store, rank: int, size: int) -> dist.Store:
+def fresh(store: Store, rank: int, size: int) -> Store:
     """The part of a store where only workers that are alive now have written.
 
     torchrun's store outlives its workers: those started anew would find the addresses that the
@@ -170,7 +171,7 @@ def fresh(store: dist.Store, rank: int, size: int) -> dist.Store:
     if rank:
         chosen = store.get(f"metarnn/welcome/{word}").decode()  # waits until it is there
         store.set(f"metarnn/here/{chosen}/{rank}", "")
-        return dist.PrefixStore(f"metarnn/{chosen}", store)
+        return PrefixStore(f"metarnn/{chosen}", store)
     missing = set(range(1, size))
     while missing:
         for other in list(missing):
@@ -180,7 +181,7 @@ def fresh(store: dist.Store, rank: int, size: int) -> dist.Store:
                 heard = store.get(f"metarnn/hello/{other}").decode()
                 store.set(f"metarnn/welcome/{heard}", word)
         time.sleep(0.02)
-    return dist.PrefixStore(f"metarnn/{word}", store)
+    return PrefixStore(f"metarnn/{word}", store)
 
 
 def find_device(device: str, local: int = 0) -> torch.device:

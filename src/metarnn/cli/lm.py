@@ -27,8 +27,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 VOCABULARY = "vocabulary.json"
-# n-grams are counted in memory, about 100 bytes a token: a larger text is not worth it.
-BASELINE_TOKENS = 20_000_000
+# n-grams are counted in memory, about 200 bytes a token.
+BASELINE_TOKENS = 6_000_000
 
 
 @dataclass(frozen=True)

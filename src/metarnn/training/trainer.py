@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from metarnn.training.folder import Folder
 from metarnn.training.guard import Guard
 from metarnn.training.interrupt import Interrupted, Interruption
 from metarnn.training.metrics import Metrics
+from metarnn.training.position import Position
 from metarnn.training.progress import SILENT, Progress, Report, scores_in_words
 from metarnn.training.schedule import factor
 from metarnn.training.settings import Settings
@@ -27,24 +28,11 @@ from metarnn.training.tree import map_tensors
 from metarnn.training.world import World
 
 
-@dataclass
-class Position:
-    """How far a training has come, in numbers."""
-
-    step: int = 0
-    elapsed: float = 0.0  # seconds
-    tokens: float = 0.0
-    validated: int = 0  # the step of the last validation
-    scores: list[float] = field(default_factory=list)  # of all validations
-    best: float = math.inf
-    best_step: int = 0
-
-
 @dataclass(frozen=True)
 class Result:
     """How a training ended. The model has its best weights then, unless it was interrupted."""
 
-    reason: str  # "steps", "epochs", "minutes", "patience" or "interrupted"
+    reason: str  # the limit that was reached, or "interrupted"
     step: int
     best: float  # the best score, of the validation after step `best_step`
     best_step: int
@@ -129,14 +117,14 @@ class Trainer:
         s = self.settings
         try:
             while True:
-                if self._due(s.validate_every) and self.at.validated != self.at.step:
+                if self.at.due(s.validate_every) and self.at.validated != self.at.step:
                     self._validate()
                 if reason := self._why_stop():
                     break
                 self._update()
-                if self._due(s.log_every):
+                if self.at.due(s.log_every):
                     self._log()
-                if self._due(s.save_every):
+                if self.at.due(s.save_every):
                     self._save()
             if reason != "interrupted" and self.at.validated != self.at.step:
                 self._validate()
@@ -144,9 +132,6 @@ class Trainer:
             reason = "interrupted"
         self._save()
         return reason
-
-    def _due(self, every: int) -> bool:
-        return every > 0 and self.at.step > 0 and self.at.step % every == 0
 
     # One update.
 
@@ -197,38 +182,15 @@ class Trainer:
                 w.grad.div_(everyones)
         return total / ours, everyones, scale
 
-    # Where to stop.
-
     def _done(self) -> float:
-        """The share of the training that is behind us, by the limit that is nearest."""
-        s, at = self.settings, self.at
-        shares = [0.0]
-        shares += [at.step / s.steps] if s.steps else []
-        shares += [self._epoch() / s.epochs] if s.epochs else []
-        shares += [at.elapsed / (60 * s.minutes)] if s.minutes else []
-        return min(max(shares), 1.0)
-
-    def _epoch(self) -> float:
-        return self.at.step / self.batches_per_epoch if self.batches_per_epoch else 0.0
+        return self.at.done(self.settings, self.batches_per_epoch)
 
     def _why_stop(self) -> str:
         """Why to stop here, "" to go on: the same on every process."""
-        s, at = self.settings, self.at
+        at = self.at
         number, at.elapsed = self.world.largest([self.interruption.signal, at.elapsed])
         self.interruption.signal = int(number)
-        reached = {
-            "interrupted": number > 0,
-            "steps": s.steps and at.step >= s.steps,
-            "epochs": s.epochs and self._epoch() >= s.epochs,
-            "minutes": s.minutes and at.elapsed >= 60 * s.minutes,
-            "patience": s.patience and self._fruitless() >= s.patience,
-        }
-        return next((reason for reason, so in reached.items() if so), "")
-
-    def _fruitless(self) -> int:
-        """Validations since the best one."""
-        scores = self.at.scores
-        return len(scores) - 1 - scores.index(self.at.best) if self.at.best in scores else 0
+        return "interrupted" if number else at.reached(self.settings, self.batches_per_epoch)
 
     # What comes out.
 
@@ -260,12 +222,7 @@ class Trainer:
         if scores is None:
             raise Interrupted
         s, at = self.settings, self.at
-        score = next(iter(scores.values()))
-        at.scores.append(score)
-        at.validated = at.step
-        better = score < at.best
-        if better:
-            at.best, at.best_step = score, at.step
+        better = at.judge(next(iter(scores.values())))
         if s.nonmono and not self.average.count and stalled(at.scores, s.nonmono):
             self.average.update()
             self.progress.say(f"step {at.step}: validation stalled, averaging from here")
@@ -343,7 +300,8 @@ class Trainer:
             optimizer.load_state(self.optimizer, self.model, state["optimizer"])
             self.average.load_state_dict(state["average"])
             self.at = Position(**state["position"])
-            self._sums = dict(state["sums"]) if self.world.is_first else {}
+            ours = 1.0 if self.world.is_first else 0.0  # the sums were of all processes
+            self._sums = {name: ours * value for name, value in state["sums"].items()}
             self._measured = int(state["metrics"])
             for batches in self.batches:
                 batches.load_state_dict(state["batches"])

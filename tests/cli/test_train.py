@@ -129,6 +129,16 @@ def test_flags_change_the_file_which_changes_the_preset(tmp_path):
     assert found.steps == first.get("steps", Config().steps)
 
 
+def test_a_limit_given_takes_the_place_of_all_others(tmp_path):
+    path = tmp_path / "c.toml"
+    path.write_text("minutes = 3.0\nepochs = 2.0\n")
+    flags = ["--config", str(path)]
+    found = parse(ENTRY, [*flags, "--steps=7"])
+    assert (found.steps, found.epochs, found.minutes) == (7, 0.0, 0.0)
+    found = parse(ENTRY, [*flags, "--lr", "1"])
+    assert (found.epochs, found.minutes) == (2.0, 3.0)
+
+
 def test_the_config_of_a_run_repeats_it(run, text, tmp_path):
     again = tmp_path / "again"
     flags = ["--config", str(run / "config.toml"), "--out", str(again)]

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from metarnn.training import Settings
+from metarnn.training.position import Position
 from metarnn.training.progress import Lines, Report
 from tests.helpers.toy import QUICK, ToyTask, train
 
@@ -25,6 +27,20 @@ def test_minutes_are_minutes():
 def test_the_first_limit_counts():
     _, result = train(None, replace(QUICK, steps=7, epochs=3.0))
     assert (result.reason, result.step) == ("steps", 7)
+
+
+def test_schedules_follow_the_clock_only_where_nothing_else_ends_the_training():
+    at = Position(step=5, elapsed=30.0)
+    for limits, share in (
+        ({"minutes": 1.0}, 0.5),
+        ({"minutes": 1.0, "steps": 50}, 0.1),
+        ({"minutes": 1.0, "epochs": 2.0}, 0.25),
+        ({"steps": 50, "epochs": 2.0}, 0.1),
+        ({"patience": 3}, 0.0),
+    ):
+        settings = Settings(**limits)
+        assert at.scheduled(settings, per_epoch=10) == share
+        assert at.done(settings, per_epoch=10) == max(at.shares(settings, 10).values(), default=0)
 
 
 def test_no_limit_at_all_is_refused():

@@ -23,6 +23,8 @@ from metarnn.training import world as worlds
 from metarnn.training.progress import clock, scores_in_words
 from metarnn.training.world import World
 
+LIMITS = ("--steps", "--epochs", "--minutes")
+
 
 def train(arguments: Sequence[str]) -> int:
     """Run `metarnn train` with these arguments; return its exit code."""
@@ -55,7 +57,8 @@ def train(arguments: Sequence[str]) -> int:
 def parse(entry: Entry[Any], flags: Sequence[str]) -> Any:
     """The configuration: what the preset says, changed by the file, changed by the flags.
 
-    A run that is resumed has its own config.toml in the place of the first two.
+    A run that is resumed has its own config.toml in the place of the first two. A flag that limits
+    the training takes the place of all limits there: who says --steps 100 wants 100 steps.
     """
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for place in PLACES:
@@ -77,6 +80,8 @@ def parse(entry: Entry[Any], flags: Sequence[str]) -> Any:
         if folder.config.exists():
             base = {**_keys(entry, folder.config), "out": str(folder)}
             source = str(folder.config)
+    if any(flag.split("=")[0] in LIMITS for flag in flags):
+        base = {key: value for key, value in base.items() if f"--{key}" not in LIMITS}
     default = config.from_keys(entry.kind, base, source)
     return tyro.cli(
         entry.kind,

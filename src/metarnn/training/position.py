@@ -44,6 +44,11 @@ class Position:
         """The share of the training that is behind us, by the nearest limit, 0 … 1."""
         return min(max(self.shares(s, per_epoch).values(), default=0.0), 1.0)
 
+    def scheduled(self, s: Settings, per_epoch: float) -> float:
+        """The share of the training as schedules count it: by the clock only where that alone ends
+        the training, so that what does not depend on the clock is the same each time."""
+        return min(next(iter(self.shares(s, per_epoch).values()), 0.0), 1.0)
+
     def reached(self, s: Settings, per_epoch: float) -> str:
         """The limit that is reached, "" for none."""
         for limit, share in self.shares(s, per_epoch).items():

@@ -23,7 +23,8 @@ class Settings:
     epochs: float = 0.0
     """Stop after this many passes over the training data; 0 for no limit."""
     minutes: float = 0.0
-    """Stop after this many minutes of training; 0 for no limit. Schedules then follow the clock."""
+    """Stop after this many minutes of training; 0 for no limit. Where it is the only limit,
+    schedules follow the clock."""
 
     batch: int = 32
     """Sequences in an update, over all processes together."""

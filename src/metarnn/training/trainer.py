@@ -140,7 +140,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
         loss, count, scale = self._gradients()
-        share = factor(s.schedule, at.step + 1, self._done(), warmup=s.warmup, floor=s.floor)
+        progress = at.scheduled(s, self.batches_per_epoch)
+        share = factor(s.schedule, at.step + 1, progress, warmup=s.warmup, floor=s.floor)
         optimizer.set_lr(self.optimizer, s.lr * share * scale)
         _, norms = optimizer.clip(self.parameters, s.clip)
         self.guard.look(at.step + 1, loss, norms)
@@ -182,9 +183,6 @@ class Trainer:
                 w.grad.div_(everyones)
         return total / ours, everyones, scale
 
-    def _done(self) -> float:
-        return self.at.done(self.settings, self.batches_per_epoch)
-
     def _why_stop(self) -> str:
         """Why to stop here, "" to go on: the same on every process."""
         at = self.at
@@ -213,7 +211,8 @@ class Trainer:
             "seconds": at.elapsed,
         }
         self.metrics.add(at.step, {**numbers, **more})
-        self.progress.show(Report(at.step, self._done(), at.elapsed, speed, numbers))
+        done = at.done(self.settings, self.batches_per_epoch)
+        self.progress.show(Report(at.step, done, at.elapsed, speed, numbers))
 
     def _validate(self) -> None:
         """Score the model on the validation data, keep it if it is the best so far, and save."""

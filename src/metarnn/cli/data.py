@@ -12,10 +12,14 @@ from rich.table import Table
 
 from metarnn.graph.files import write
 from metarnn.tasks.language import split as splits
-from metarnn.tasks.language.corpus import counted_pieces
+from metarnn.tasks.language.corpus import counted_pieces, number
+from metarnn.tasks.language.ngram import KneserNey, Laplace
 from metarnn.tasks.language.plot import zipf_svg, zipf_text
 from metarnn.tasks.language.source import total
 from metarnn.tasks.language.statistics import Description, describe
+
+BASELINES = 1 << 24  # bytes of text up to which n-grams are counted too, in seconds
+ORDERS = (1, 2, 3, 4, 5)
 
 
 def data_describe(
@@ -51,15 +55,35 @@ def _describe(data: str, out: Path | None, split: str, seed: int) -> None:
                 progress.update(bar, completed=done)
 
             description = describe(counted_pieces(documents, "character", "reading", show))
+            baselines = _baselines(found) if total(documents) <= BASELINES else ""
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 100
     _print(console, data, description)
+    if baselines:
+        console.print(f"\n{baselines}")
     sizes = ", ".join(f"{name} {len(part)} ({total(part):,} bytes)" for name, part in found.items())
     console.print(f"\nsplit by document: {sizes}")
     if out is not None:
         write(out, zipf_svg(description.grams, f"Zipf's law in {data}"))
         console.print(f"drawn to {out}")
+
+
+def _baselines(found: splits.Splits) -> str:
+    """How well n-grams of characters predict the last split, by two ways of smoothing."""
+    vocabulary, parts = number(found, "character")
+    train, (name, last) = parts["train"].tokens, list(parts.items())[-1]
+    lines = [
+        f"bits per character of {name}, by n-grams of train   "
+        + "".join(f"n = {n:<5}" for n in ORDERS)
+    ]
+    for kind, why in (
+        (KneserNey, "interpolated Kneser–Ney"),
+        (Laplace, "Laplace (unfit: see n = 5)"),
+    ):
+        bits = (kind(train, len(vocabulary), n).bits(last.tokens) for n in ORDERS)
+        lines.append(f"  {why:<49}" + "".join(f"{b:<9.3f}" for b in bits))
+    return "\n".join(lines)
 
 
 def _print(console: Console, data: str, found: Description) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import nn
 
@@ -83,7 +84,7 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
 
 
 def _layer(options: ModelOptions, inputs: int, outputs: int) -> nn.Module:
-    more = {"layer_norm": True} if options.layer_norm else {}
+    more: dict[str, Any] = {"layer_norm": True} if options.layer_norm else {}
     if options.cell == "jordan":
         more["outputs"] = outputs
     try:

@@ -87,7 +87,7 @@ def load(
     options = (level, min_frequency, max_size, vocabulary)
     kept: list[object] = [work]
     if size <= in_memory:
-        counted, read = _number(found, *options, None, progress)
+        counted, read = number(found, *options, None, progress)
         return _checked(Corpus(data, counted, read, kept))
     base = Path(cache) if cache is not None else cache_folder()
     if base is None:
@@ -119,15 +119,16 @@ def _pieces(document: Document, level: str) -> Iterator[str] | Iterator[bytes]:
     return document.bytes() if level == "byte" else document.text()
 
 
-def _number(
+def number(
     found: splits.Splits,
     level: str,
-    min_frequency: int,
-    max_size: int | None,
-    vocabulary: Vocabulary | None,
-    folder: Path | None,
-    progress: Progress | None,
+    min_frequency: int = 1,
+    max_size: int | None = None,
+    vocabulary: Vocabulary | None = None,
+    folder: Path | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Vocabulary, dict[str, Split]]:
+    """Count a vocabulary where none is given, and number the tokens of every split with it."""
     if vocabulary is None:
         pieces = counted_pieces(found["train"], level, "counting", progress)
         vocabulary = Vocabulary.build(pieces, level, min_frequency, max_size)
@@ -202,7 +203,7 @@ def _build(
     beside = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
     try:
         options = (level, min_frequency, max_size, vocabulary)
-        counted, read = _number(found, *options, beside, progress)
+        counted, read = number(found, *options, beside, progress)
         counted.save(beside / "vocabulary.json")
         about = {}
         for name, split in read.items():

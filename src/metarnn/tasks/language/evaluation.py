@@ -83,7 +83,7 @@ def score(model: nn.Module, split: Split, batch: int = 64) -> Score:
 
 
 def dynamic_score(
-    model: nn.Module, split: Split, rate: float = 0.002, decay: float = 0.02, length: int = 20
+    model: nn.Module, split: Split, rate: float = 5e-4, decay: float = 1e-3, length: int = 20
 ) -> Score:
     """Dynamic evaluation (Krause et al. 2018): the weights go on learning from what was read.
 
@@ -110,7 +110,7 @@ def dynamic_score(
                     continue
                 square.lerp_(g * g, 1e-3)
                 root = (square / (1 - 0.999**step)).mean().sqrt() + 1e-8
-                p.add_(g / root, alpha=-rate * length / 1000).lerp_(p0, decay * length / 1000)
+                p.add_(g / root, alpha=-rate).lerp_(p0, decay)
     return found
 
 

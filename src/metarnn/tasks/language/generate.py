@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from metarnn.cells import check
 from metarnn.tasks.language.model import LanguageModel
-from metarnn.tasks.language.vocabulary import BOS, PAD, UNK, Vocabulary
+from metarnn.tasks.language.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 CHUNK = 512
 
@@ -44,7 +44,9 @@ def generate(
     if length is not None:
         check.size("length", length, least=0)
     numbers = vocabulary.encode(prompt)
-    return vocabulary.pieces(sample(model, [BOS, *numbers.tolist()], length, sampler))
+    # Only in a vocabulary of words does <eos> stand for text, the end of a line.
+    never = [UNK, PAD, BOS] if vocabulary.level == "word" else [UNK, PAD, BOS, EOS]
+    return vocabulary.pieces(sample(model, [BOS, *numbers.tolist()], length, sampler, never))
 
 
 class Sampler:
@@ -77,16 +79,20 @@ class Sampler:
 
 
 def sample(
-    model: LanguageModel, prompt: list[int], length: int | None, sampler: Sampler
+    model: LanguageModel,
+    prompt: list[int],
+    length: int | None,
+    sampler: Sampler,
+    never: Sequence[int] = (),
 ) -> Iterator[int]:
-    """Tokens drawn after a prompt of any length, in constant memory."""
+    """Tokens drawn after a prompt of any length, in constant memory; `never` are not drawn."""
     was = model.training
     model.eval()
     try:
         log_p, state = _read(model, prompt)
         drawn = 0
         while length is None or drawn < length:
-            log_p[[UNK, PAD, BOS]] = -torch.inf  # none of them is text
+            log_p[list(never)] = -torch.inf
             token = sampler(log_p)
             yield token
             drawn += 1

@@ -72,7 +72,11 @@ def zipf_text(grams: Sequence[Grams], width: int = 64, height: int = 16) -> str:
 def _decades(grams: Sequence[Grams]) -> tuple[int, int]:
     ranks = max((len(gram.curve) for gram in grams), default=1)
     counts = max((int(gram.curve[0]) for gram in grams if len(gram.curve)), default=1)
-    return tuple(max(math.ceil(math.log10(max(n, 1))), 1) for n in (ranks, counts))
+    return _decade(ranks), _decade(counts)
+
+
+def _decade(most: int) -> int:
+    return max(math.ceil(math.log10(max(most, 1))), 1)
 
 
 def _power(exponent: int) -> str:

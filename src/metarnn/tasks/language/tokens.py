@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
-# Pages of a mapped file count as resident once they were read; after this many bytes they are
-# given back, so that memory does not grow with the text.
-KEPT = 1 << 25
+# Pages of a mapped file count as resident once they were read, and one fault may bring in 2 MiB;
+# after this many reads they are given back, so that memory does not grow with the text.
+READS = 16
 
 
 class Tokens:
@@ -27,7 +27,7 @@ class Tokens:
 
     def __init__(self, values: np.ndarray, bounds: np.ndarray, mapped: mmap.mmap | None = None):
         self.values, self.bounds = values, bounds
-        self._mapped, self._read = mapped, 0
+        self._mapped, self._reads = mapped, 0
 
     @classmethod
     def open(cls, path: Path, dtype: np.dtype) -> Tokens:
@@ -50,7 +50,7 @@ class Tokens:
         """`count` tokens from `start` on, as int64."""
         start %= len(self)
         found = self.values[start : start + count].astype(np.int64)
-        self._release(found.size * self.values.itemsize)
+        self._release()
         while len(found) < count:
             more = self.values[: count - len(found)].astype(np.int64)
             found = np.concatenate([found, more])
@@ -64,11 +64,10 @@ class Tokens:
         at = np.searchsorted(self.bounds[:-1], places)
         return self.bounds[:-1][np.minimum(at, self.documents - 1)] == places
 
-    def _release(self, count: int) -> None:
-        self._read += count + 4096
-        if self._mapped is not None and self._read > KEPT and hasattr(mmap, "MADV_DONTNEED"):
+    def _release(self) -> None:
+        self._reads += 1
+        if self._mapped is not None and not self._reads % READS and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
-            self._read = 0
 
 
 class Writer:
@@ -110,9 +109,3 @@ class Writer:
 
 def _bounds(path: Path) -> Path:
     return path.with_suffix(".bounds.npy")
-
-
-def document_slices(tokens: Tokens, indices: Sequence[int]) -> list[tuple[int, int]]:
-    """(start, length) of documents."""
-    bounds = tokens.bounds
-    return [(int(bounds[k]), int(bounds[k + 1] - bounds[k])) for k in indices]

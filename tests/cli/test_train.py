@@ -222,3 +222,10 @@ def test_a_signal_saves_and_says_how_to_go_on(text, tmp_path, number):
     assert f"{number.name}: saved at step {step}." in last
     assert f"metarnn train lm --resume --out {out}" in last
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("preset", ENTRY.presets)
+def test_every_preset_is_a_configuration_that_ends(preset):
+    found = parse(ENTRY, ["--preset", preset])
+    assert isinstance(found, Config)
+    assert found.steps or found.epochs or found.minutes

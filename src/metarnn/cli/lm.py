@@ -19,12 +19,9 @@ from metarnn.tasks.language import (
     solved,
 )
 from metarnn.tasks.language.ngram import KneserNey, Laplace
+from metarnn.tasks.language.presets import PRESETS
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress, Reading
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "char-small": {"width": 256, "steps": 1500, "batch": 32, "length": 128, "lr": 3e-3}
-}
 
 VOCABULARY = "vocabulary.json"
 # n-grams are counted in memory, about 200 bytes a token.

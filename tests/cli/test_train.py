@@ -93,7 +93,10 @@ def test_evaluate_gives_the_score_of_the_training_whatever_the_batch(run, capsys
 
 def test_evaluate_reads_other_texts_with_characters_never_seen(run, tmp_path, capsys):
     (tmp_path / "other.txt").write_text("Σ snow ☃ and bottles of beer on the wall. " * 3)
-    main(["evaluate", str(run), "--data", str(tmp_path / "other.txt")])
+    main(["evaluate", str(run), "--data", str(tmp_path / "other.txt"), "--split", "all"])
+    found = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert (found["tokens"], found["unknown"]) == ("126", "9")  # Σ, ☃, and d, thrice
+    main(["evaluate", str(run), "--data", str(tmp_path / "other.txt")])  # of so short a text, 5%
     assert "unknown" in capsys.readouterr().out
 
 

@@ -1,8 +1,11 @@
 """Limits, early stop, mixed precision, metrics: what the loop promises around each update."""
 
+import importlib.util
 import json
 import math
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -98,6 +101,27 @@ def test_metrics_are_means_over_the_steps_between_two_lines(tmp_path):
     assert four[8]["perplexity"] == pytest.approx(math.exp(four[8]["nll"]))
     assert four[8]["tokens"] == 8 * 5 * QUICK.batch
     assert four[8]["lr"] == QUICK.lr
+
+
+def test_tensorboard_gets_the_numbers_of_metrics(tmp_path, monkeypatch):
+    if importlib.util.find_spec("tensorboard") is None:
+        with pytest.raises(ValueError, match="pip install tensorboard"):
+            train(None, replace(QUICK, tensorboard=True))
+
+    class Writer:
+        def __init__(self, folder):
+            assert folder == str(tmp_path / "run" / "tensorboard")
+            self.add_scalar = lambda name, value, step: seen.append((step, name, value))
+            self.close = lambda: None
+
+    seen = []
+    fake = SimpleNamespace(SummaryWriter=Writer)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    train(tmp_path / "run", replace(QUICK, steps=10, tensorboard=True))
+    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    written = [(n["step"], name, n[name]) for n in lines for name in n if name != "step"]
+    assert seen == written
 
 
 def test_the_learning_rate_follows_the_schedule_and_the_batch(tmp_path):

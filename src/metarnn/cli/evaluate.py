@@ -19,7 +19,7 @@ def evaluate(
     run: Path,
     /,
     data: str = "",
-    split: Literal["train", "valid", "test"] = "test",
+    split: Literal["train", "valid", "test", "all"] = "test",
     dynamic: bool = False,
     batch: int = 0,
     device: str = "auto",
@@ -29,7 +29,7 @@ def evaluate(
     Args:
         run: the run folder
         data: other data than it was trained on, as for `metarnn train`
-        split: which part of the data
+        split: which part of the data, as it was split for training; all for the whole of it
         dynamic: dynamic evaluation: the weights adapt to what was read; labelled as such
         batch: documents read side by side, which changes the speed and never the scores; 0 as
             trained
@@ -45,6 +45,8 @@ def evaluate(
 def _evaluate(run: Path, data: str, split: str, dynamic: bool, batch: int, device: str) -> None:
     changes: dict[str, Any] = {"data": data} if data else {}
     changes["batch"] = 1  # of training, of which there is none; a short text has no room for more
+    if split == "all":
+        changes["split"] = "all"
     if batch:
         changes["evaluation_batch"] = batch
     place = find_device(device)

@@ -120,13 +120,11 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
     job = entry.prepare(chosen, known, show) if world.is_first else None
     world.tell(None)
     job = entry.prepare(chosen, known) if job is None else job
+    trainer = Trainer(job.task, job.model, job.config, folder=folder, world=world, progress=show)
     with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
         if world.is_first:
             config.save(folder.config, entry.name, job.config, PLACES)
             entry.save(job, folder)
-        trainer = Trainer(
-            job.task, job.model, job.config, folder=folder, world=world, progress=show
-        )
         _introduce(entry, job, folder, trainer, show)
         if chosen.resume and trainer.resume():
             show.say(f"going on from step {trainer.at.step}")

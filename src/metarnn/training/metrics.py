@@ -60,8 +60,6 @@ class Metrics:
 
 
 def _board(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ModuleNotFoundError:
-        raise ValueError("tensorboard=True needs a package: pip install tensorboard") from None
+    from torch.utils.tensorboard import SummaryWriter  # an extra package, slow to import
+
     return SummaryWriter(str(folder))

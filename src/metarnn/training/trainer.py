@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import time
 from collections.abc import Iterator
@@ -83,6 +84,8 @@ class Trainer:
         self.batches_per_epoch = float(getattr(task, "batches_per_epoch", 0.0))
         if settings.epochs and not self.batches_per_epoch:
             check.refuse("epochs", settings.epochs, "0: this task's data have no end; use steps")
+        if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
+            check.refuse("tensorboard", True, "an extra package: pip install tensorboard")
         self.optimizer = optimizer.build(self.model, settings)
         self.parameters = {n: w for n, w in self.model.named_parameters() if w.requires_grad}
         self.average = Average(self.model, settings.ema or None)

@@ -74,7 +74,8 @@ def load(
     data        a file, a folder, a pattern of files, "-" for standard input, "hf:NAME" for a
                 dataset, or "pydoc" or "stdlib", which every Python carries
     level       "character", "byte", "word" or "bpe"
-    split       shares of train, valid and test, where names of files do not tell
+    split       shares of train, valid and test, where names of files do not tell; "all" for one
+                split of that name with everything in it, which needs a vocabulary
     vocabulary  one to use instead of counting: that of a trained model
     cache       where large texts are kept once numbered; by default the user's cache folder
     """
@@ -108,7 +109,7 @@ def _checked(corpus: Corpus) -> Corpus:
     for name, split in corpus.splits.items():
         if not len(split.tokens):
             raise ValueError(f"{corpus.name}: the split {name} has no {corpus.level} in it")
-    if len(corpus["train"].tokens) < 2:
+    if "train" in corpus.splits and len(corpus["train"].tokens) < 2:
         raise ValueError(
             f"{corpus.name}: one {corpus.level} is too little to learn from: expected a text"
         )

@@ -40,9 +40,11 @@ def find(data: str, shares: str, seed: int, folder: Path) -> Splits:
     """The documents of each split; `folder` takes what must be kept in a file to be read twice.
 
     Names tell (`ptb.char.train.txt`, a folder `train/`, the splits of a dataset), else documents
-    are dealt out by the hash of their names, else (few of them) each is cut into stretches.
+    are dealt out by the hash of their names, else (few of them) each is cut into stretches. With
+    `all` for shares everything is one split of that name.
     """
     percent = parse_shares(shares)
+    parted = percent.keys() != {"all"}
     if data in EMBEDDED:
         return deal(embedded(data), percent, seed)
     if data == "-":
@@ -50,13 +52,13 @@ def find(data: str, shares: str, seed: int, folder: Path) -> Splits:
     if data.startswith("hf:"):
         named = hugging_face(data[3:], folder)
         found = {_WORDS[s]: [_filled(d)] for s, d in named.items() if s in _WORDS and d.size}
-        if {"train", "valid"} <= set(found):
+        if parted and {"train", "valid"} <= set(found):
             return found
         return cut([_filled(document) for document in named.values()], percent)
     base, files = find_files(data)
-    if len(files) == 1:
+    if parted and len(files) == 1:
         files = _siblings(files[0])
-    named = by_name(files, base)
+    named = by_name(files, base) if parted else {}
     if named:
         return {
             split: [_filled(from_file(path, _name(path, base))) for path in paths]
@@ -73,6 +75,8 @@ def find(data: str, shares: str, seed: int, folder: Path) -> Splits:
 
 def parse_shares(shares: str) -> dict[str, float]:
     """`90/5/5` as {"train": .9, "valid": .05, "test": .05}; `90/10` has no test."""
+    if shares == "all":
+        return {"all": 1.0}
     try:
         numbers = [float(part) for part in shares.split("/")]
     except ValueError:

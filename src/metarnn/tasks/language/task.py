@@ -42,7 +42,8 @@ class LanguageTask:
 
     def __post_init__(self) -> None:
         check.one_of("sampling", self.sampling, ["sequential", "random"])
-        self.batches(Shard())  # sizes that do not fit are refused now
+        if "train" in self.corpus.splits:
+            self.batches(Shard())  # sizes that do not fit are refused now
 
     @property
     def tokens_per_batch(self) -> int:

@@ -32,6 +32,7 @@ def test_the_loss_is_that_of_the_same_model_in_torch():
     first.load_state_dict(model.layers[0].state_dict())
     second.load_state_dict(model.layers[1].state_dict())
     assert model.embedding is not None
+    assert model.weight is not None
     h, _ = second(first(model.embedding(x))[0])
     logits = h @ model.weight.T + model.bias
     expected = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)

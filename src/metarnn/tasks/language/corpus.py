@@ -56,7 +56,7 @@ def load(
     data: str = "pydoc",
     level: str = "character",
     *,
-    split: str = "90/5/5",
+    split: str = "auto",
     min_frequency: int = 1,
     max_size: int | None = None,
     vocabulary: Vocabulary | None = None,
@@ -74,7 +74,8 @@ def load(
     data        a file, a folder, a pattern of files, "-" for standard input, "hf:NAME" for a
                 dataset, or "pydoc" or "stdlib", which every Python carries
     level       "character", "byte", "word" or "bpe"
-    split       shares of train, valid and test, where names of files do not tell
+    split       shares of train, valid and test, where names of files do not tell, as in "90/5/5" or
+                "90/10"; "auto" is 90/5/5 with at most 1 MiB for valid and for test
     vocabulary  one to use instead of counting: that of a trained model
     cache       where large texts are kept once numbered; by default the user's cache folder
     """

@@ -75,6 +75,20 @@ def test_a_folder_of_splits(tmp_path):
     assert text_of(corpus, "train") == "train 0train 1train 2"
 
 
+def test_where_only_a_test_is_beside_it_valid_is_taken_from_train(tmp_path):
+    (tmp_path / "x-train.txt").write_text("ab" * 500)
+    (tmp_path / "x-test.txt").write_text("abba")
+    (tmp_path / "notes.md").write_text("z" * 99)
+    corpus = load(str(tmp_path / "x-train.txt"))
+    assert [len(text_of(corpus, split)) for split in ("train", "valid", "test")] == [950, 50, 4]
+
+
+def test_a_training_file_without_siblings_is_a_file(tmp_path):
+    (tmp_path / "my-train.txt").write_text("ab" * 500)
+    (tmp_path / "other-test.txt").write_text("zzz")
+    assert set(text_of(load(str(tmp_path / "my-train.txt")), "test")) == {"a", "b"}
+
+
 def test_documents_are_dealt_out_whole_by_name_and_seed(tmp_path):
     documents = [from_text(f"d{k}", "x" * (10 + k % 7)) for k in range(200)]
     first, again = (deal(documents, Shares.parse("80/10/10"), 0) for _ in range(2))

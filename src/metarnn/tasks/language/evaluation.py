@@ -73,7 +73,7 @@ def score(model: nn.Module, split: Split, batch: int = 64) -> Score:
                 if columns is not None:
                     state = select(state, columns)
                 if state is not None and fresh.any():
-                    state = restart(state, fresh)
+                    state = restart(state, fresh.to(inputs.device))
                 output = model(inputs, targets, state)
                 state = output.state
                 _note(found, lanes, output.nll)
@@ -157,7 +157,7 @@ def _segments(
             stretch = split.tokens.read(lane.start + lane.place - 1, count + 1)
             stretch[0] = stretch[0] if lane.place else BOS
             inputs[:count, column], targets[:count, column] = stretch[:-1], stretch[1:]
-        fresh = torch.tensor([lane.place == 0 for lane in lanes], device=device)
+        fresh = torch.tensor([lane.place == 0 for lane in lanes])
         tensors = (torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device))
         yield lanes, fresh, columns, *tensors
         for lane in lanes:

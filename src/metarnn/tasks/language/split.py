@@ -55,18 +55,17 @@ def find(data: str, split: str, seed: int, folder: Path) -> Splits:
     if data.startswith("hf:"):
         named = hugging_face(data[3:], folder)
         found = {_WORDS[s]: [_filled(d)] for s, d in named.items() if s in _WORDS and d.size}
-        if {"train", "valid"} <= set(found):
-            return found
+        if len(found) > 1:
+            return _with_valid(found, seed)
         return cut([_filled(document) for document in named.values()], shares)
     base, files = find_files(data)
-    if len(files) == 1:
-        files = _siblings(files[0])
-    named = by_name(files, base)
+    named = by_name(_siblings(files[0]) if len(files) == 1 else files, base)
     if named:
-        return {
+        found = {
             split: [_filled(from_file(path, _name(path, base))) for path in paths]
             for split, paths in named.items()
         }
+        return _with_valid(found, seed)
     documents = [from_file(path, _name(path, base)) for path in files]
     if len(documents) == 1:
         return cut([_filled(documents[0])], shares)
@@ -116,14 +115,14 @@ class Shares:
 
 
 def by_name(files: Sequence[Path], base: Path) -> dict[str, list[Path]]:
-    """Files by the split that a part of their name tells; {} unless all tell and two differ."""
+    """Files by the split that their names tell; {} unless all tell, and train is not alone."""
     found: dict[str, dict[str, list[Path]]] = {}
     for path in files:
         split, family = _split_of(path, base)
         if split is None:
             return {}
         found.setdefault(split, {}).setdefault(family, []).append(path)
-    if not {"train", "valid"} <= set(found):
+    if "train" not in found or len(found) == 1:
         return {}
     families = {family for split in found.values() for family in split}
     files_of_train = [family for family in found["train"] if not family.startswith("/")]
@@ -172,7 +171,8 @@ def deal(documents: Sequence[Document], shares: Shares, seed: int) -> Splits:
         dealt[split].append(document)
         room[split] -= document.size
     if not all(dealt.values()):
-        logger.warning("%d documents are too few to deal out: each is cut", len(documents))
+        if len(documents) > 1:
+            logger.warning("%d documents are too few to deal out: each is cut", len(documents))
         return cut(documents, shares)
     return {split: sorted(dealt[split], key=lambda d: d.name) for split in dealt}
 
@@ -195,6 +195,14 @@ def cut(documents: Sequence[Document], shares: Shares) -> Splits:
                 f"{', '.join(found)}: nothing is left for {split}"
             )
     return found
+
+
+def _with_valid(found: Splits, seed: int) -> Splits:
+    """The same; where there is only a test beside train, valid is taken from train."""
+    if "valid" in found:
+        return {split: found[split] for split in SPLITS if split in found}
+    taken = deal(found["train"], Shares({"train": 0.95, "valid": 0.05}, EVALUATED), seed)
+    return {**taken, "test": found["test"]}
 
 
 def _hash(name: str, seed: int) -> bytes:

@@ -68,7 +68,7 @@ def load(
     """Read a text, split it, count its vocabulary (on `train` alone) and number its tokens.
 
     >>> corpus = load("pydoc")
-    >>> sorted(corpus.splits), corpus["train"].tokens.documents > 50
+    >>> sorted(corpus.splits), corpus["train"].tokens.documents > 40
     (['test', 'train', 'valid'], True)
 
     data        a file, a folder, a pattern of files, "-" for standard input, "hf:NAME" for a

@@ -23,7 +23,7 @@ ORDERS = (1, 2, 3, 4, 5)
 
 
 def data_describe(
-    data: str = "pydoc", out: Path | None = None, split: str = "90/5/5", seed: int = 0
+    data: str = "pydoc", out: Path | None = None, split: str = "auto", seed: int = 0
 ) -> None:
     """Count words, stop words and n-grams of a text, and show Zipf's law in it.
 
@@ -31,7 +31,8 @@ def data_describe(
         data: a file, a folder, a pattern of files, - for standard input, hf:NAME for a dataset,
             or pydoc or stdlib, which every Python carries
         out: draw the Zipf curves into this SVG file
-        split: shares of train, valid and test, where names of files do not tell
+        split: shares of train, valid and test, where names of files do not tell, as in 90/5/5;
+            auto is that with at most 1 MiB for valid and for test
         seed: of the split
     """
     try:
@@ -48,7 +49,7 @@ def _describe(data: str, out: Path | None, split: str, seed: int) -> None:
     with tempfile.TemporaryDirectory(prefix="metarnn-") as work:
         found = splits.find(data, split, seed, Path(work))
         documents = [document for part in found.values() for document in part]
-        with Progress(console=quiet, transient=True) as progress:
+        with Progress(console=quiet, transient=True, disable=not quiet.is_terminal) as progress:
             bar = progress.add_task("reading", total=total(documents))
 
             def show(what: str, done: int, whole: int) -> None:
@@ -73,16 +74,12 @@ def _baselines(found: splits.Splits) -> str:
     """How well n-grams of characters predict the last split, by two ways of smoothing."""
     vocabulary, parts = number(found, "character")
     train, (name, last) = parts["train"].tokens, list(parts.items())[-1]
-    lines = [
-        f"bits per character of {name}, by n-grams of train   "
-        + "".join(f"n = {n:<5}" for n in ORDERS)
-    ]
-    for kind, why in (
-        (KneserNey, "interpolated Kneser–Ney"),
-        (Laplace, "Laplace (unfit: see n = 5)"),
-    ):
+    orders = "".join(f"n = {n:<5}" for n in ORDERS)
+    lines = [f"{f'bits per character of {name}, by n-grams of train':<51}{orders}"]
+    named = {"interpolated Kneser–Ney": KneserNey, "Laplace (unfit: it gets worse)": Laplace}
+    for title, kind in named.items():
         bits = (kind(train, len(vocabulary), n).bits(last.tokens) for n in ORDERS)
-        lines.append(f"  {why:<49}" + "".join(f"{b:<9.3f}" for b in bits))
+        lines.append(f"  {title:<49}" + "".join(f"{b:<9.3f}" for b in bits))
     return "\n".join(lines)
 
 

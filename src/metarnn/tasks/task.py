@@ -61,7 +61,10 @@ class Task(Protocol):
         ...
 
     def loss(self, model: nn.Module, batch: Any, carried: Any = None) -> Loss:
-        """The loss of the model on a batch, after what an earlier one carried over."""
+        """The loss of the model on a batch, after what an earlier one carried over.
+
+        The batch comes as `batches` gave it: the task moves it to where the model is.
+        """
         ...
 
     def evaluate(self, model: nn.Module, split: str = "valid") -> dict[str, float]:

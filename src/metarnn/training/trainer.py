@@ -25,7 +25,6 @@ from metarnn.training.position import Position
 from metarnn.training.progress import SILENT, Progress, Report, scores_in_words
 from metarnn.training.schedule import factor
 from metarnn.training.settings import Settings
-from metarnn.training.tree import map_tensors
 from metarnn.training.world import World
 
 
@@ -166,9 +165,8 @@ class Trainer:
         mixed = torch.autocast(device.type, torch.bfloat16, self.settings.precision == "bfloat16")
         ours, scale, total = 0.0, 1.0, torch.zeros((), dtype=torch.float64, device=device)
         for k, batches in enumerate(self.batches):
-            batch = map_tensors(lambda t: t.to(device, non_blocking=True), next(batches))
             with mixed:
-                loss = self.task.loss(self.model, batch, self.carried[k])
+                loss = self.task.loss(self.model, next(batches), self.carried[k])
             (loss.value if alone else loss.value * loss.count).backward()
             self.carried[k] = loss.carried
             ours, scale = ours + loss.count, loss.scale

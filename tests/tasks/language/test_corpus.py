@@ -12,7 +12,7 @@ import pytest
 from metarnn.tasks.language import EOS, Vocabulary, load
 from metarnn.tasks.language import corpus as module
 from metarnn.tasks.language.source import Document, embedded, from_text
-from metarnn.tasks.language.split import deal, parse_shares
+from metarnn.tasks.language.split import Shares, deal
 
 WORDS = "the quick brown fox jumps over a lazy dog and comes back again\n"
 
@@ -28,7 +28,7 @@ def test_one_file_is_cut_into_stretches_that_join_to_the_whole(tmp_path):
     for split in ("90/5/5", "90/10", "1/1/1"):
         corpus = load(str(path), split=split)
         assert len(corpus.splits) == split.count("/") + 1
-        shares = parse_shares(split)
+        shares = Shares.parse(split).shares
         whole = "".join(text_of(corpus, s) for s in corpus.splits).replace("<unk>", "?")
         assert len(whole) == len(path.read_text(encoding="utf-8"))
         assert corpus["valid"].unknown == 0
@@ -75,10 +75,24 @@ def test_a_folder_of_splits(tmp_path):
     assert text_of(corpus, "train") == "train 0train 1train 2"
 
 
+def test_where_only_a_test_is_beside_it_valid_is_taken_from_train(tmp_path):
+    (tmp_path / "x-train.txt").write_text("ab" * 500)
+    (tmp_path / "x-test.txt").write_text("abba")
+    (tmp_path / "notes.md").write_text("z" * 99)
+    corpus = load(str(tmp_path / "x-train.txt"))
+    assert [len(text_of(corpus, split)) for split in ("train", "valid", "test")] == [950, 50, 4]
+
+
+def test_a_training_file_without_siblings_is_a_file(tmp_path):
+    (tmp_path / "my-train.txt").write_text("ab" * 500)
+    (tmp_path / "other-test.txt").write_text("zzz")
+    assert set(text_of(load(str(tmp_path / "my-train.txt")), "test")) == {"a", "b"}
+
+
 def test_documents_are_dealt_out_whole_by_name_and_seed(tmp_path):
     documents = [from_text(f"d{k}", "x" * (10 + k % 7)) for k in range(200)]
-    first, again = (deal(documents, parse_shares("80/10/10"), 0) for _ in range(2))
-    other = deal(documents, parse_shares("80/10/10"), 1)
+    first, again = (deal(documents, Shares.parse("80/10/10"), 0) for _ in range(2))
+    other = deal(documents, Shares.parse("80/10/10"), 1)
     names = {split: [d.name for d in found] for split, found in first.items()}
     assert names == {split: [d.name for d in found] for split, found in again.items()}
     assert names != {split: [d.name for d in found] for split, found in other.items()}
@@ -172,10 +186,16 @@ def test_a_dataset_with_splits(monkeypatch):
     assert text_of(corpus, "test") == "<unk>\n"
 
 
+def test_no_more_is_evaluated_of_a_large_text_than_tells_its_loss():
+    sizes = Shares.parse("auto").of(10**9)
+    assert sizes == {"train": 10**9 - 2 * 2**20, "valid": 2**20, "test": 2**20}
+    assert Shares.parse("auto").of(1000) == Shares.parse("90/5/5").of(1000)
+
+
 @pytest.mark.parametrize("shares", ["90", "a/b", "90/10/5/5", "0/1", "-1/2", ""])
 def test_shares_that_are_none_are_refused(shares):
     with pytest.raises(ValueError, match="90/5/5"):
-        parse_shares(shares)
+        Shares.parse(shares)
 
 
 @pytest.fixture

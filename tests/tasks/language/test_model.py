@@ -6,7 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import metarnn
+from metarnn import cells
 from metarnn.cells import CELLS
+from metarnn.graph import save, trace_cell
 from metarnn.tasks.language import (
     LanguageModel,
     ModelOptions,
@@ -32,6 +34,7 @@ def test_the_loss_is_that_of_the_same_model_in_torch():
     first.load_state_dict(model.layers[0].state_dict())
     second.load_state_dict(model.layers[1].state_dict())
     assert model.embedding is not None
+    assert model.weight is not None
     h, _ = second(first(model.embedding(x))[0])
     logits = h @ model.weight.T + model.bias
     expected = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
@@ -127,6 +130,18 @@ def test_one_mask_for_all_steps():
     assert (kept == kept[:1]).all()
     assert 0.3 < kept[0].float().mean() < 0.9
     torch.testing.assert_close(output.dropped[kept], output.hidden[kept] / 0.6)
+
+
+def test_a_cell_of_a_file_makes_a_model(tmp_path):
+    save(trace_cell(cells.LSTM(3, 12)), tmp_path / "found.json")
+    options = ModelOptions(cell=str(tmp_path / "found.json"), layers=2, embedding=5)
+    model = build_model(V, options)
+    assert [layer.input_size for layer in model.layers] == [5, 12]
+    same = build_model(V, ModelOptions(cell="lstm", width=12, layers=2, embedding=5))
+    own = zip(model.state_dict().values(), same.state_dict(), strict=True)
+    same.load_state_dict({name: value for value, name in own})
+    x, y = inputs()
+    torch.testing.assert_close(model(x, y).nll, same(x, y).nll)
 
 
 def test_the_widths_of_awd_lstm():

@@ -29,13 +29,13 @@ def by_hand(documents, order):
             if word != BOS:
                 for n in range(1, order + 1):
                     raw[n][tuple(text[i - n + 1 : i + 1])] += 1
-    counts = [None, *(Counter() for _ in range(order))]
+    counts = [Counter() for _ in range(order + 1)]
     counts[order] = raw[order]
     for n in range(1, order):
         for gram in raw[n + 1]:
             counts[n][gram[1:]] += 1
     sums, kinds = defaultdict(float), defaultdict(int)
-    discounts = [None]
+    discounts = [math.nan]
     for n in range(1, order + 1):
         for gram, c in counts[n].items():
             sums[gram[:-1]] += c if len(gram) == n else 0

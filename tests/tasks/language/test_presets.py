@@ -45,3 +45,5 @@ def test_the_default_reads_what_is_always_there():
 def test_characters_parted_by_spaces_are_words_of_one_character():
     vocabulary = Vocabulary.build([[" a _ b a n k \n"]], "word")
     assert set(vocabulary.tokens) == {*SPECIAL, "a", "_", "b", "n", "k"}
+    assert vocabulary.unit == "character"
+    assert Vocabulary.build([["a bank"]], "word").unit == "word"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
-
-from metarnn.cells import CELLS, cell, check
+from metarnn.cells import Cell, cell, check
+from metarnn.graph import GraphCell, read
 from metarnn.layers import Recurrent
 from metarnn.tasks.language.model import LanguageModel, parse_count, solve_width
 
@@ -17,8 +16,8 @@ class ModelOptions:
     """The model's part of a configuration.
 
     Args:
-        cell: the recurrent unit: lstm, gru, mingru, ...
-        width: hidden units of a layer
+        cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json)
+        width: hidden units of a layer; a cell of a file has its own
         layers: how many layers
         embedding: width of the embedding; 0 for one-hot vectors
         tied: the softmax uses the embedding's weights; the last layer is then as wide as that
@@ -58,21 +57,21 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
     Recurrent(LSTM(input_size=32, hidden_size=16, ...
     """
     options = solved(vocabulary_size, options)
-    check.one_of("cell", options.cell, CELLS)
     check.size("width", options.width)
-    check.size("layers", options.layers)
-    widths = [options.width] * options.layers
-    if options.tied:
-        widths[-1] = check.size("embedding", options.embedding)
-    cutoffs = tuple(c for c in options.cutoffs if c < vocabulary_size)
+    layers: list[Recurrent] = []
+    inputs = check.size("embedding", options.embedding, least=0) or vocabulary_size
+    for k in range(check.size("layers", options.layers)):
+        last = options.tied and k == options.layers - 1
+        unit = _unit(options, inputs, options.embedding if last else options.width)
+        layer = Recurrent(
+            unit, weight_drop=options.weight_drop, zoneout=options.zoneout, engine=options.engine
+        )
+        layers.append(layer)
+        inputs = layer.output_size
+    cutoffs = tuple(cutoff for cutoff in options.cutoffs if cutoff < vocabulary_size)
     return LanguageModel(
         vocabulary_size,
-        [
-            _layer(options, inputs, outputs)
-            for inputs, outputs in zip(
-                [options.embedding or vocabulary_size, *widths], widths, strict=False
-            )
-        ],
+        layers,
         embedding=options.embedding,
         tied=options.tied,
         embedding_dropout=options.embedding_dropout,
@@ -83,17 +82,16 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
     )
 
 
-def _layer(options: ModelOptions, inputs: int, outputs: int) -> nn.Module:
+def _unit(options: ModelOptions, inputs: int, outputs: int) -> Cell:
+    if options.cell.endswith(".json"):
+        return GraphCell(read(options.cell)).resized(inputs)
     more: dict[str, Any] = {"layer_norm": True} if options.layer_norm else {}
     if options.cell == "jordan":
         more["outputs"] = outputs
     try:
-        unit = cell(options.cell, inputs, outputs, **more)
+        return cell(options.cell, inputs, outputs, **more)
     except TypeError:
         check.refuse("layer_norm", options.layer_norm, f"False: {options.cell} has none")
-    return Recurrent(
-        unit, weight_drop=options.weight_drop, zoneout=options.zoneout, engine=options.engine
-    )
 
 
 def solved(vocabulary_size: int, options: ModelOptions) -> ModelOptions:

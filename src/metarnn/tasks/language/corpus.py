@@ -56,7 +56,7 @@ def load(
     data: str = "pydoc",
     level: str = "character",
     *,
-    split: str = "90/5/5",
+    split: str = "auto",
     min_frequency: int = 1,
     max_size: int | None = None,
     vocabulary: Vocabulary | None = None,
@@ -68,14 +68,15 @@ def load(
     """Read a text, split it, count its vocabulary (on `train` alone) and number its tokens.
 
     >>> corpus = load("pydoc")
-    >>> sorted(corpus.splits), corpus["train"].tokens.documents > 50
+    >>> sorted(corpus.splits), corpus["train"].tokens.documents > 40
     (['test', 'train', 'valid'], True)
 
     data        a file, a folder, a pattern of files, "-" for standard input, "hf:NAME" for a
                 dataset, or "pydoc" or "stdlib", which every Python carries
     level       "character", "byte", "word" or "bpe"
-    split       shares of train, valid and test, where names of files do not tell; "all" for one
-                split of that name with everything in it, which needs a vocabulary
+    split       shares of train, valid and test, where names of files do not tell, as in "90/5/5" or
+                "90/10"; "auto" is 90/5/5 with at most 1 MiB for valid and for test;
+                "all" is one split of that name, and needs a vocabulary
     vocabulary  one to use instead of counting: that of a trained model
     cache       where large texts are kept once numbered; by default the user's cache folder
     """

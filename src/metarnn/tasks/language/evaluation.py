@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +14,12 @@ from torch import Tensor, nn
 
 from metarnn.tasks.language.corpus import Split
 from metarnn.tasks.language.model import detached, restart, select
-from metarnn.tasks.language.vocabulary import BOS, PAD
+from metarnn.tasks.language.vocabulary import BOS, PAD, Vocabulary
 
 logger = logging.getLogger(__name__)
 
 SEGMENT = 256
+BITS = {"character": "bpc", "byte": "bits_per_byte"}  # where bits of a token say something
 
 
 @dataclass
@@ -73,7 +73,7 @@ def score(model: nn.Module, split: Split, batch: int = 64) -> Score:
                 if columns is not None:
                     state = select(state, columns)
                 if state is not None and fresh.any():
-                    state = restart(state, fresh)
+                    state = restart(state, fresh.to(inputs.device))
                 output = model(inputs, targets, state)
                 state = output.state
                 _note(found, lanes, output.nll)
@@ -157,7 +157,7 @@ def _segments(
             stretch = split.tokens.read(lane.start + lane.place - 1, count + 1)
             stretch[0] = stretch[0] if lane.place else BOS
             inputs[:count, column], targets[:count, column] = stretch[:-1], stretch[1:]
-        fresh = torch.tensor([lane.place == 0 for lane in lanes], device=device)
+        fresh = torch.tensor([lane.place == 0 for lane in lanes])
         tensors = (torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device))
         yield lanes, fresh, columns, *tensors
         for lane in lanes:
@@ -181,7 +181,9 @@ def _note(found: Score, lanes: list[Lane], nll: Tensor) -> None:
             found.worst[lane.document] = worst if nats == nats else math.nan
 
 
-def summary(found: Score, split: Split, vocabulary: Any, prefix: str = "") -> dict[str, float]:
+def summary(
+    found: Score, split: Split, vocabulary: Vocabulary, prefix: str = ""
+) -> dict[str, float]:
     """A score as figures by name; documents on which the model ran off are named in the log."""
     nll = found.nll
     off = found.ran_off(len(vocabulary))
@@ -193,8 +195,8 @@ def summary(found: Score, split: Split, vocabulary: Any, prefix: str = "") -> di
             nll,
         )
     figures = {"nll": nll, "perplexity": math.exp(min(nll, 700.0)) if nll == nll else nll}
-    if vocabulary.level in ("character", "byte"):
-        figures["bpc" if vocabulary.level == "character" else "bits_per_byte"] = nll / math.log(2)
+    if (unit := vocabulary.unit) in BITS:
+        figures[BITS[unit]] = nll / math.log(2)
     figures = {prefix + name: value for name, value in figures.items()}
     counts = {"tokens": found.tokens.sum(), "unknown": split.unknown, "ran_off": len(off)}
     return figures | {name: float(value) for name, value in counts.items()}

@@ -86,7 +86,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "level": "character",
         "split": "90/10",
         "cell": "lstm",
-        "width": 720,
+        "width": 704,
         "layers": 3,
         "embedding": 128,
         "input_dropout": 0.1,

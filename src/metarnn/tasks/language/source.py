@@ -7,7 +7,7 @@ import glob
 import io
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,8 @@ from typing import BinaryIO
 
 PIECE = 1 << 20
 EMBEDDED = ("pydoc", "stdlib")
+SAYING = 20  # paragraphs up to this many characters say nothing: they may come again
+SHORTEST = 200
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ def embedded(name: str) -> list[Document]:
     if name == "pydoc":
         from pydoc_data.topics import topics
 
-        return [from_text(topic, text) for topic, text in sorted(topics.items())]
+        texts = without_repeats(dict(sorted(topics.items())))
+        return [from_text(topic, text) for topic, text in texts.items()]
     base = Path(sysconfig.get_paths()["stdlib"])
     without = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
     without |= {"lib2to3", "pydoc_data"}
@@ -102,6 +105,28 @@ def embedded(name: str) -> list[Document]:
         relative = path.relative_to(base)
         if not without & set(relative.parts) and path.stat().st_size:
             found.append(from_file(path, str(relative)))
+    return found
+
+
+def without_repeats(texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts in which every paragraph stands once, where it comes first.
+
+    Python's topics quote one another by the page: without this a quarter of them is said twice, and
+    most of a test text would have been seen in training.
+    """
+    seen: set[str] = set()
+    found = {}
+    for name, text in texts.items():
+        kept = []
+        for paragraph in text.split("\n\n"):
+            words = " ".join(paragraph.split())
+            if words not in seen:
+                kept.append(paragraph)
+            if len(words) > SAYING:
+                seen.add(words)
+        text = "\n\n".join(kept)
+        if len(text) > SHORTEST:  # else little more than a heading is left
+            found[name] = text
     return found
 
 

@@ -19,6 +19,15 @@ from metarnn.tasks.task import Loss, Shard
 class LanguageTask:
     """Predict the next token.
 
+    >>> from metarnn.tasks.language import ModelOptions, build_model, load
+    >>> task = LanguageTask(load("pydoc"), batch=4, length=16)
+    >>> model = build_model(len(task.corpus.vocabulary), ModelOptions(width=8, embedding=4))
+    >>> batches = task.batches(Shard())
+    >>> first = task.loss(model, next(batches))
+    >>> second = task.loss(model, next(batches), first.carried)
+    >>> second.count, sorted(task.evaluate(model, "test"))
+    (64, ['bpc', 'nll', 'perplexity', 'ran_off', 'tokens', 'unknown'])
+
     corpus          what to learn from, see `corpus.load`
     batch           sequences of a batch, over all processes
     length          tokens of each, how far back gradients go
@@ -68,8 +77,11 @@ class LanguageTask:
         )
 
     def loss(self, model: nn.Module, batch: Batch, carried: Any = None) -> Loss:
+        fresh = batch.fresh  # looked at where it was made: a device would have to be waited for
         batch = batch.to(next(model.parameters()).device)
-        state = None if batch.fresh.all() else restart(carried, batch.fresh)
+        state = None if fresh.all() else carried
+        if fresh.any():
+            state = restart(state, batch.fresh)
         output = model(batch.inputs, batch.targets, state, batch.resets)
         nll = output.nll.mean()
         value = nll

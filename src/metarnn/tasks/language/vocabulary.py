@@ -99,6 +99,12 @@ class Vocabulary:
         """The smallest type that holds every number."""
         return np.min_scalar_type(max(len(self) - 1, 0))
 
+    @property
+    def unit(self) -> str:
+        """What a token is: as the level says, but words of one character are characters."""
+        single = self.level == "word" and all(len(token) == 1 for token in self.tokens[4:])
+        return "character" if single else self.level
+
     def encode(self, text: Text) -> Ids:
         """The numbers of a text's tokens; what is unknown becomes `<unk>`."""
         return self._joined([text])

@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 
+from metarnn import cells, graph
 from metarnn.cli.lm import ENTRY, Config
 from metarnn.cli.main import main
 from metarnn.cli.train import parse
@@ -118,6 +119,15 @@ def test_generate_needs_the_run_alone_not_its_data(text, tmp_path, capsys):
     (tmp_path / "song.txt").write_text(text.read_text())
     train(tmp_path / "song.txt", tmp_path / "run")
     (tmp_path / "song.txt").unlink()
+    capsys.readouterr()
+    main(["generate", str(tmp_path / "run"), "--length", "5"])
+    assert len(capsys.readouterr().out) >= 5
+
+
+def test_a_cell_from_a_file_is_part_of_the_run(text, tmp_path, capsys):
+    graph.save(graph.trace_cell(cells.GRU(3, 10)), tmp_path / "unit.json")
+    assert train(text, tmp_path / "run", "--cell", str(tmp_path / "unit.json")) == 0
+    (tmp_path / "unit.json").unlink()
     capsys.readouterr()
     main(["generate", str(tmp_path / "run"), "--length", "5"])
     assert len(capsys.readouterr().out) >= 5

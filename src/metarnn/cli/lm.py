@@ -23,7 +23,7 @@ from metarnn.tasks.language.presets import PRESETS
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress, Reading
 
-VOCABULARY = "vocabulary.json"
+VOCABULARY, CELL = "vocabulary.json", "cell.json"
 # n-grams are counted in memory, about 200 bytes a token.
 BASELINE_TOKENS = 6_000_000
 
@@ -88,18 +88,17 @@ class LanguageEntry:
             progress=Reading(show),
         )
         task = LanguageTask(corpus, **_chosen(LanguageTask, config))
-        options = solved(len(corpus.vocabulary), ModelOptions(**_chosen(ModelOptions, config)))
+        options = solved(len(corpus.vocabulary), _options(config, folder))
         config = replace(config, width=options.width, params="")
         return Job(config, task, build_model(len(corpus.vocabulary), options))
 
     def model(self, config: Config, folder: Folder) -> LanguageModel:
-        options = ModelOptions(**_chosen(ModelOptions, config))
-        return build_model(len(vocabulary(folder)), options)
+        return build_model(len(vocabulary(folder)), _options(config, folder))
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         job.task.corpus.vocabulary.save(folder.path / VOCABULARY)
         layers = (layer for layer in job.model.modules() if isinstance(layer, Recurrent))
-        save(trace_cell(next(layers).cell), folder.path / "cell.json")
+        save(trace_cell(next(layers).cell), folder.path / CELL)
 
     def held_out(self, job: Job[Config]) -> str:
         return "test" if "test" in job.task.corpus.splits else "valid"
@@ -123,6 +122,14 @@ class LanguageEntry:
 def vocabulary(folder: Folder) -> Vocabulary:
     """The vocabulary of a run."""
     return Vocabulary.load(folder.path / VOCABULARY)
+
+
+def _options(config: Config, folder: Folder | None) -> ModelOptions:
+    options = ModelOptions(**_chosen(ModelOptions, config))
+    if folder is not None and options.cell.endswith(".json") and (folder.path / CELL).exists():
+        # A run has its own copy of a cell that came from a file.
+        return replace(options, cell=str(folder.path / CELL))
+    return options
 
 
 def _chosen(kind: type, config: Config) -> dict[str, Any]:

@@ -90,8 +90,10 @@ class Folder:
 
     def _tidy(self) -> None:
         """Remove what a process left behind that was killed while it wrote."""
+        files = (self.config, self.metrics, self.model, self.last, self.best)
+        patterns = [f".{file.name}.*" for file in files]
+        patterns.append(".tmp??????")  # the name under which safetensors writes
         for folder in (self.path, self.last.parent):
-            for name in (self.config, self.metrics, self.model, self.last, self.best):
-                for left in folder.glob(f".{name.name}.*"):
-                    with suppress(OSError):
-                        left.unlink()
+            for left in (path for pattern in patterns for path in folder.glob(pattern)):
+                with suppress(OSError):
+                    left.unlink()

@@ -26,7 +26,7 @@ WRONG = {
     "is empty": ["--data", "empty.txt"],
     "is no text": ["--data", "binary"],
     "folder that exists": ["--out", "nowhere/x.svg"],
-    "90/5/5": ["--split", "all"],
+    "90/5/5": ["--split", "half"],
 }
 
 

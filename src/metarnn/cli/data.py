@@ -56,7 +56,8 @@ def _describe(data: str, out: Path | None, split: str, seed: int) -> None:
                 progress.update(bar, completed=done)
 
             description = describe(counted_pieces(documents, "character", "reading", show))
-            baselines = _baselines(found) if total(documents) <= BASELINES else ""
+            small = total(documents) <= BASELINES and len(found) > 1
+            baselines = _baselines(found) if small else ""
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 100

@@ -75,7 +75,8 @@ def load(
                 dataset, or "pydoc" or "stdlib", which every Python carries
     level       "character", "byte", "word" or "bpe"
     split       shares of train, valid and test, where names of files do not tell, as in "90/5/5" or
-                "90/10"; "auto" is 90/5/5 with at most 1 MiB for valid and for test
+                "90/10"; "auto" is 90/5/5 with at most 1 MiB for valid and for test; "all" is one
+                split of that name with everything in it, which needs a vocabulary
     vocabulary  one to use instead of counting: that of a trained model
     cache       where large texts are kept once numbered; by default the user's cache folder
     """
@@ -109,7 +110,7 @@ def _checked(corpus: Corpus) -> Corpus:
     for name, split in corpus.splits.items():
         if not len(split.tokens):
             raise ValueError(f"{corpus.name}: the split {name} has no {corpus.level} in it")
-    if len(corpus["train"].tokens) < 2:
+    if "train" in corpus.splits and len(corpus["train"].tokens) < 2:
         raise ValueError(
             f"{corpus.name}: one {corpus.level} is too little to learn from: expected a text"
         )
@@ -131,6 +132,7 @@ def number(
 ) -> tuple[Vocabulary, dict[str, Split]]:
     """Count a vocabulary where none is given, and number the tokens of every split with it."""
     if vocabulary is None:
+        check.one_of("split", "train", found)
         pieces = counted_pieces(found["train"], level, "counting", progress)
         vocabulary = Vocabulary.build(pieces, level, min_frequency, max_size)
     read = {}

@@ -45,9 +45,11 @@ def find(data: str, split: str, seed: int, folder: Path) -> Splits:
     """The documents of each split; `folder` takes what must be kept in a file to be read twice.
 
     Names tell (`ptb.char.train.txt`, a folder `train/`, the splits of a dataset), else documents
-    are dealt out by the hash of their names, else (few of them) each is cut into stretches.
+    are dealt out by the hash of their names, else (few of them) each is cut into stretches. With
+    `all` everything is one split of that name.
     """
     shares = Shares.parse(split)
+    parted = "all" not in shares.shares
     if data in EMBEDDED:
         return deal(embedded(data), shares, seed)
     if data == "-":
@@ -55,11 +57,12 @@ def find(data: str, split: str, seed: int, folder: Path) -> Splits:
     if data.startswith("hf:"):
         named = hugging_face(data[3:], folder)
         found = {_WORDS[s]: [_filled(d)] for s, d in named.items() if s in _WORDS and d.size}
-        if len(found) > 1:
+        if parted and len(found) > 1:
             return _with_valid(found, seed)
         return cut([_filled(document) for document in named.values()], shares)
     base, files = find_files(data)
-    named = by_name(_siblings(files[0]) if len(files) == 1 else files, base)
+    together = _siblings(files[0]) if len(files) == 1 else files
+    named = by_name(together, base) if parted else {}
     if named:
         found = {
             split: [_filled(from_file(path, _name(path, base))) for path in paths]
@@ -88,7 +91,9 @@ class Shares:
 
     @classmethod
     def parse(cls, text: str) -> Shares:
-        """Of `90/5/5`, `90/10` (without a test), or `auto`."""
+        """Of `90/5/5`, `90/10` (without a test), `auto`, or `all`."""
+        if text == "all":
+            return cls({"all": 1.0})
         if text == "auto":
             return cls(cls.parse("90/5/5").shares, EVALUATED)
         try:

@@ -51,7 +51,8 @@ class LanguageTask:
 
     def __post_init__(self) -> None:
         check.one_of("sampling", self.sampling, ["sequential", "random"])
-        self.batches(Shard())  # sizes that do not fit are refused now
+        if "train" in self.corpus.splits:
+            self.batches(Shard())  # sizes that do not fit are refused now
 
     @property
     def tokens_per_batch(self) -> int:
@@ -89,7 +90,7 @@ class LanguageTask:
         if self.tar and len(batch.inputs) > 1:
             value = value + self.tar * (output.hidden[1:] - output.hidden[:-1]).square().mean()
         count = batch.targets.numel()
-        return Loss(value, count, {"nll": nll.detach()}, detached(output.state))
+        return Loss(value, count, {"nll": nll.detach()}, detached(output.state), batch.scale)
 
     def evaluate(
         self, model: nn.Module, split: str = "valid", *, dynamic: bool = False

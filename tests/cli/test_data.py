@@ -1,3 +1,6 @@
+import io
+import sys
+
 import pytest
 
 from metarnn.cli.main import main
@@ -9,9 +12,24 @@ def test_a_text_is_described_and_drawn(tmp_path, capsys):
     data = str(tmp_path / "a.txt")
     assert main(["data", "describe", "--data", data, "--out", str(picture)]) == 0
     found = capsys.readouterr().out
-    for expected in ("270 words", "stop words", "slope", "the cat 60", "train", "Kneser–Ney"):
+    for expected in (
+        "1 documents",
+        "270 words",
+        "stop words",
+        "slope",
+        "the cat 60",
+        "train",
+        "Kneser–Ney",
+    ):
         assert expected in found
     assert picture.read_text().startswith("<svg")
+
+
+def test_standard_input_is_described(monkeypatch, capsys):
+    text = io.TextIOWrapper(io.BytesIO(b"one two two\n" * 50))
+    monkeypatch.setattr(sys, "stdin", text)
+    assert main(["data", "describe", "--data", "-"]) == 0
+    assert "-: 1 documents, 50 lines, 150 words" in capsys.readouterr().out
 
 
 def test_with_no_argument_the_embedded_text_is_described(capsys):
@@ -26,7 +44,7 @@ WRONG = {
     "is empty": ["--data", "empty.txt"],
     "is no text": ["--data", "binary"],
     "folder that exists": ["--out", "nowhere/x.svg"],
-    "90/5/5": ["--split", "all"],
+    "90/5/5": ["--split", "half"],
 }
 
 

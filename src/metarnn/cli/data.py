@@ -15,7 +15,7 @@ from metarnn.tasks.language import split as splits
 from metarnn.tasks.language.corpus import counted_pieces, number
 from metarnn.tasks.language.ngram import KneserNey, Laplace
 from metarnn.tasks.language.plot import zipf_svg, zipf_text
-from metarnn.tasks.language.source import total
+from metarnn.tasks.language.source import standard_input, total
 from metarnn.tasks.language.statistics import Description, describe
 
 BASELINES = 1 << 24  # bytes of text up to which n-grams are counted too, in seconds
@@ -47,8 +47,12 @@ def _describe(data: str, out: Path | None, split: str, seed: int) -> None:
         raise ValueError(f"out={str(out)!r}: expected a file in a folder that exists")
     quiet = Console(stderr=True, markup=False, highlight=False)
     with tempfile.TemporaryDirectory(prefix="metarnn-") as work:
-        found = splits.find(data, split, seed, Path(work))
-        documents = [document for part in found.values() for document in part]
+        source = data
+        if data == "-":
+            source = str(Path(work, "input.txt"))
+            standard_input(Path(source))
+        found = splits.find(source, split, seed, Path(work))
+        documents = splits.find(source, "all", seed, Path(work))["all"]
         with Progress(console=quiet, transient=True, disable=not quiet.is_terminal) as progress:
             bar = progress.add_task("reading", total=total(documents))
 
@@ -56,7 +60,8 @@ def _describe(data: str, out: Path | None, split: str, seed: int) -> None:
                 progress.update(bar, completed=done)
 
             description = describe(counted_pieces(documents, "character", "reading", show))
-            baselines = _baselines(found) if total(documents) <= BASELINES else ""
+            small = total(documents) <= BASELINES and len(found) > 1
+            baselines = _baselines(found) if small else ""
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = 100
@@ -86,7 +91,8 @@ def _baselines(found: splits.Splits) -> str:
 def _print(console: Console, data: str, found: Description) -> None:
     console.print(
         f"{data}: {found.documents:,} documents, {found.lines:,} lines, {found.words:,} words, "
-        f"{found.characters:,} characters ({found.alphabet} different)\n"
+        f"{found.characters:,} characters ({found.alphabet} different)\n",
+        soft_wrap=True,
     )
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("n-grams", "in all", "different", "seen once", "slope"):

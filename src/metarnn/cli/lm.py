@@ -38,8 +38,8 @@ class Text:
     level: Literal["character", "byte", "word", "bpe"] = "character"
     """What a token is."""
     split: str = "auto"
-    """Shares of train, valid and test, where names of files do not tell: 90/5/5, 90/10, or auto,
-    which is 90/5/5 with at most 1 MiB for valid and for test."""
+    """Shares of train, valid and test, where names of files do not tell, as in 90/5/5 or 90/10;
+    auto is 90/5/5 with at most 1 MiB for valid and for test."""
     min_frequency: int = 1
     """Tokens seen less often than this in the training text are unknown."""
     max_size: int = 0

@@ -75,8 +75,8 @@ def load(
                 dataset, or "pydoc" or "stdlib", which every Python carries
     level       "character", "byte", "word" or "bpe"
     split       shares of train, valid and test, where names of files do not tell, as in "90/5/5" or
-                "90/10"; "auto" is 90/5/5 with at most 1 MiB for valid and for test;
-                "all" is one split of that name, and needs a vocabulary
+                "90/10"; "auto" is 90/5/5 with at most 1 MiB for valid and for test; "all" is one
+                split of that name with everything in it, which needs a vocabulary
     vocabulary  one to use instead of counting: that of a trained model
     cache       where large texts are kept once numbered; by default the user's cache folder
     """
@@ -132,6 +132,7 @@ def number(
 ) -> tuple[Vocabulary, dict[str, Split]]:
     """Count a vocabulary where none is given, and number the tokens of every split with it."""
     if vocabulary is None:
+        check.one_of("split", "train", found)
         pieces = counted_pieces(found["train"], level, "counting", progress)
         vocabulary = Vocabulary.build(pieces, level, min_frequency, max_size)
     read = {}

@@ -14,7 +14,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "cell": "gru",
         "width": 384,
         "embedding": 128,
-        "output_dropout": 0.2,
+        "input_dropout": 0.1,
+        "output_dropout": 0.3,
         "batch": 16,
         "length": 64,
         "optimizer": "adamw",
@@ -26,7 +27,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "floor": 0.02,
         "clip": 1.0,
         "minutes": 4.0,
-        "validate_every": 1000,
+        "validate_every": 500,
     },
     # The LSTM-1000 of Ha, Dai, Le 2016 (4.25M parameters, one-hot inputs, batch 128, BPTT 100,
     # Adam 1e-3, clip 1.0, 1.312 bits). In these files characters are parted by spaces.

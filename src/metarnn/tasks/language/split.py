@@ -46,10 +46,10 @@ def find(data: str, split: str, seed: int, folder: Path) -> Splits:
 
     Names tell (`ptb.char.train.txt`, a folder `train/`, the splits of a dataset), else documents
     are dealt out by the hash of their names, else (few of them) each is cut into stretches. With
-    `all` for the split everything is one split of that name.
+    `all` everything is one split of that name.
     """
     shares = Shares.parse(split)
-    parted = split != "all"
+    parted = "all" not in shares.shares
     if data in EMBEDDED:
         return deal(embedded(data), shares, seed)
     if data == "-":
@@ -61,9 +61,8 @@ def find(data: str, split: str, seed: int, folder: Path) -> Splits:
             return _with_valid(found, seed)
         return cut([_filled(document) for document in named.values()], shares)
     base, files = find_files(data)
-    named = {}
-    if parted:
-        named = by_name(_siblings(files[0]) if len(files) == 1 else files, base)
+    together = _siblings(files[0]) if len(files) == 1 else files
+    named = by_name(together, base) if parted else {}
     if named:
         found = {
             split: [_filled(from_file(path, _name(path, base))) for path in paths]
@@ -92,7 +91,7 @@ class Shares:
 
     @classmethod
     def parse(cls, text: str) -> Shares:
-        """Of `90/5/5`, `90/10` (without a test), `auto`, or `all` in one."""
+        """Of `90/5/5`, `90/10` (without a test), `auto`, or `all`."""
         if text == "all":
             return cls({"all": 1.0})
         if text == "auto":

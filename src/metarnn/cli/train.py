@@ -17,12 +17,14 @@ import tyro
 from metarnn.cells import check
 from metarnn.cli import tasks
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
+from metarnn.graph.files import write
 from metarnn.training import Folder, FolderError, NotFinite, Result, Trainer, config, generators
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
 from metarnn.training.progress import clock, scores_in_words
 from metarnn.training.world import World
 
+MARK = ".torchrun"
 LIMITS = ("--steps", "--epochs", "--minutes")
 
 
@@ -71,9 +73,6 @@ def parse(entry: Entry[Any], flags: Sequence[str]) -> Any:
     if found.config:
         base |= _keys(entry, Path(found.config))
         source = found.config
-    if _restarted():
-        flags = [*flags, "--resume"] if not found.resume else flags
-        found.resume = True
     if found.resume:
         folder = Folder(found.out or tasks.latest_folder(entry.name))
         base["out"] = str(folder)
@@ -102,18 +101,28 @@ def _keys(entry: Entry[Any], path: Path) -> dict[str, Any]:
     return keys
 
 
-def _restarted() -> bool:
-    """Whether torchrun started us anew after a worker died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)) > 0
+def _torchrun() -> str:
+    """What tells one call of torchrun from another, "" without it: the same after a restart."""
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return f"{name} {os.getppid()}" if name == "none" else name
+
+
+def _started_anew(folder: Folder) -> bool:
+    """Whether torchrun began the run in this folder, and starts us anew since a worker died."""
+    if os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0":
+        return False
+    mark = folder.path / MARK
+    return mark.exists() and mark.read_text(encoding="utf-8") == _torchrun()
 
 
 def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
     if world.size > 1 and not chosen.out:
         check.refuse("out", "", "a folder: a worker that is started anew must find its run")
     folder = Folder(chosen.out or tasks.new_folder(entry.name))
-    if world.is_first and not chosen.resume and folder.exists():
+    resume = world.tell(chosen.resume or _started_anew(folder))
+    if world.is_first and not resume and folder.exists():
         raise FolderError(_taken(folder))
-    known = folder if chosen.resume else None
+    known = folder if resume else None
     generators.seed_all(chosen.seed)
     # What is prepared once and kept, such as a large text numbered, is not prepared by all at once.
     show = shows.progress() if world.is_first else shows.SILENT
@@ -121,12 +130,14 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
     world.tell(None)
     job = entry.prepare(chosen, known) if job is None else job
     trainer = Trainer(job.task, job.model, job.config, folder=folder, world=world, progress=show)
-    with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
+    with folder.locked(resume=resume) if world.is_first else nullcontext():
         if world.is_first:
+            if _torchrun():
+                write(folder.path / MARK, _torchrun())
             config.save(folder.config, entry.name, job.config, PLACES)
             entry.save(job, folder)
         _introduce(entry, job, folder, trainer, show)
-        if chosen.resume and trainer.resume():
+        if resume and trainer.resume():
             show.say(f"going on from step {trainer.at.step}")
         try:
             result = trainer.fit()

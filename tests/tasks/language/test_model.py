@@ -18,6 +18,7 @@ from metarnn.tasks.language import (
     solve_width,
     solved,
 )
+from metarnn.tasks.language import model as module
 from metarnn.tasks.language.model import restart, select
 
 V = 11
@@ -203,6 +204,18 @@ def test_numbers_of_parameters_as_people_write_them():
     for text in ("", "M", "-5M", "nan", "inf", "five"):
         with pytest.raises(ValueError, match="number of parameters"):
             parse_count(text)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_logits_in_parts_change_nothing(tied, monkeypatch):
+    x, y = inputs()
+    model = build_model(V, ModelOptions(width=6, embedding=6, tied=tied))
+    found = []
+    for most in (1 << 25, 2 * V):
+        monkeypatch.setattr(module, "LOGITS", most)
+        loss = model(x, y).nll
+        found.append((loss, torch.autograd.grad(loss.mean(), list(model.parameters()))))
+    torch.testing.assert_close(found[0], found[1])
 
 
 def test_a_fresh_model_is_about_as_good_as_guessing():

@@ -8,9 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from metarnn.cells import check
 from metarnn.layers.dropout import keep
+
+# More logits than this at once are computed in parts, and again in the backward pass: 2^25 are
+# 128 MB, and training would hold them three times.
+LOGITS = 1 << 25
 
 
 class Output(NamedTuple):
@@ -151,23 +156,32 @@ class LanguageModel(nn.Module):
 
     def nll(self, hidden: Tensor, targets: Tensor | None) -> Tensor:
         """-log softmax(W h + b) of the targets, or of every token."""
-        flat = hidden.flatten(0, -2)
+        if targets is None:
+            return self._nll(hidden.flatten(0, -2), None).unflatten(0, hidden.shape[:-1])
+        flat, wanted = hidden.flatten(0, -2), targets.flatten()
+        rows = max(LOGITS // self.vocabulary_size, 1)
+        if self.adaptive is not None or len(flat) <= rows:
+            return self._nll(flat, wanted).view_as(targets)
+        parts = [
+            checkpoint(self._nll, h, t, use_reentrant=False, preserve_rng_state=False)
+            for h, t in zip(flat.split(rows), wanted.split(rows), strict=True)
+        ]
+        return torch.cat(parts).view_as(targets)
+
+    def _nll(self, hidden: Tensor, targets: Tensor | None) -> Tensor:
+        """The same for hidden [N, n]: [N], or [N, V]."""
         if self.adaptive is not None:
-            flat = flat.to(self.adaptive.head.weight.dtype)
+            hidden = hidden.to(self.adaptive.head.weight.dtype)
             if targets is None:
-                found = -self.adaptive.log_prob(flat)
-            else:
-                found = -self.adaptive(flat, targets.flatten()).output
-        else:
-            weight = self.embedding.weight if self.embedding and self.tied else self.weight
-            assert weight is not None
-            logits = F.linear(flat, weight, self.bias)
-            logits = logits if logits.dtype == torch.float64 else logits.float()
-            if targets is None:
-                found = -logits.log_softmax(-1)
-            else:
-                found = F.cross_entropy(logits, targets.flatten(), reduction="none")
-        return found.view(hidden.shape[:-1] if targets is not None else (*hidden.shape[:-1], -1))
+                return -self.adaptive.log_prob(hidden)
+            return -self.adaptive(hidden, targets).output
+        weight = self.embedding.weight if self.embedding and self.tied else self.weight
+        assert weight is not None
+        logits = F.linear(hidden, weight, self.bias)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        if targets is None:
+            return -logits.log_softmax(-1)
+        return F.cross_entropy(logits, targets, reduction="none")
 
     def _drop(self, x: Tensor, p: float) -> Tensor:
         """One mask for all steps."""

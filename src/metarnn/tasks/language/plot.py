@@ -15,7 +15,7 @@ MARKS = "123456789"
 
 
 def zipf_svg(grams: Sequence[Grams], title: str) -> str:
-    """Counts over ranks of n-grams, both logarithmic, with the line fitted to each."""
+    """Counts over ranks of n-grams, both logarithmic, with the slope of each."""
     width, height, left, top, right, bottom = 640.0, 440.0, 70.0, 50.0, 20.0, 60.0
     decades_x, decades_y = _decades(grams)
 

@@ -115,7 +115,7 @@ def test_a_stream_that_ran_off_is_named(task, model, caplog):
 def test_a_loss_that_is_no_number_counts_as_run_off(task, corpus):
     model = build_model(len(corpus.vocabulary), ModelOptions(width=8, embedding=4))
     with torch.no_grad():
-        model.bias[:] = math.nan
+        model.get_parameter("bias").fill_(math.nan)
     figures = task.evaluate(model)
     assert math.isnan(figures["nll"])
     assert math.isnan(figures["perplexity"])

@@ -11,7 +11,7 @@ import pytest
 
 from metarnn.tasks.language import EOS, Vocabulary, load
 from metarnn.tasks.language import corpus as module
-from metarnn.tasks.language.source import Document, embedded, from_text
+from metarnn.tasks.language.source import Document, embedded, from_text, without_repeats
 from metarnn.tasks.language.split import Shares, deal
 
 WORDS = "the quick brown fox jumps over a lazy dog and comes back again\n"
@@ -106,6 +106,17 @@ def test_embedded_texts_are_there_and_are_text(name):
     documents = embedded(name)
     assert len(documents) > 50
     assert all(len("".join(d.text()).encode()) == d.size for d in documents[:60])
+
+
+def test_what_texts_repeat_is_kept_where_it_comes_first():
+    long = "a paragraph that is longer than a heading\nand has two lines"
+    texts = {
+        "a": f"A\n\n{long}\n\n" + "x" * 200,
+        "b": f"B\n\n{long.replace(chr(10), ' ')}\n\n" + "y" * 200 + "\n\nA",
+        "c": f"C\n\n{long}",
+    }
+    found = without_repeats(texts)
+    assert found == {"a": texts["a"], "b": "B\n\n" + "y" * 200 + "\n\nA"}
 
 
 def test_no_topic_of_the_embedded_text_is_in_two_splits():

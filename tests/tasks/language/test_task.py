@@ -112,6 +112,16 @@ def test_a_stream_that_ran_off_is_named(task, model, caplog):
     assert task.evaluate(model)["ran_off"] == 0
 
 
+def test_a_loss_that_is_no_number_counts_as_run_off(task, corpus):
+    model = build_model(len(corpus.vocabulary), ModelOptions(width=8, embedding=4))
+    with torch.no_grad():
+        model.get_parameter("bias").fill_(math.nan)
+    figures = task.evaluate(model)
+    assert math.isnan(figures["nll"])
+    assert math.isnan(figures["perplexity"])
+    assert figures["ran_off"] == corpus["valid"].tokens.documents
+
+
 def test_training_carries_states_and_begins_anew_where_told(task, model):
     batches = task.batches(Shard())
     first, second = next(batches), next(batches)

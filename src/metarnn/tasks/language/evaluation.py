@@ -28,8 +28,8 @@ class Score:
 
     nats       of each document, in total
     tokens     of each document
-    worst      of each document, the mean loss of its worst segment
-    segments   mean losses of all full segments
+    worst      of each document, the mean loss of its worst segment; -inf if it is too short
+    segments   mean losses of all segments
     """
 
     nats: np.ndarray
@@ -43,7 +43,8 @@ class Score:
 
     def ran_off(self, vocabulary_size: int) -> list[int]:
         """Documents with a segment that is worse than guessing, and twice the usual loss."""
-        usual = float(np.median(self.segments)) if self.segments else self.nll
+        known = [mean for mean in self.segments if not math.isnan(mean)]
+        usual = float(np.median(known)) if known else self.nll
         limit = max(math.log(vocabulary_size), 2 * usual)
         return [int(k) for k in np.flatnonzero(~(self.worst <= limit))]  # NaN is beyond, too
 
@@ -174,11 +175,11 @@ def _note(found: Score, lanes: list[Lane], nll: Tensor) -> None:
         count = min(len(losses), lane.left)
         nats = losses[:count, column].sum()
         found.nats[lane.document] += nats
-        if count == len(losses) and count >= SEGMENT // 4:
-            found.segments.append(nats / count)
-        if count >= min(SEGMENT // 4, lane.length):
-            worst = max(found.worst[lane.document], nats / count)
-            found.worst[lane.document] = worst if nats == nats else math.nan
+        if count < SEGMENT // 4 and not math.isnan(nats):
+            continue  # of so few tokens a mean says little
+        found.segments.append(nats / count)
+        # np.maximum keeps a NaN once it is there.
+        found.worst[lane.document] = np.maximum(found.worst[lane.document], nats / count)
 
 
 def summary(

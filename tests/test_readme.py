@@ -118,6 +118,7 @@ def test_python_blocks_run(block, tmp_path, monkeypatch):
     execute(block, [each for each in same_section if each.line < block.line])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("block", COMMANDS, ids=str)
 def test_commands_run(block, tmp_path):
     for command in commands(block.text):  # one after the other: a later one may need an earlier

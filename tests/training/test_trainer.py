@@ -34,14 +34,13 @@ def test_the_first_limit_counts():
 
 def test_schedules_follow_the_clock_only_where_nothing_else_ends_the_training():
     at = Position(step=5, elapsed=30.0)
-    for limits, share in (
-        ({"minutes": 1.0}, 0.5),
-        ({"minutes": 1.0, "steps": 50}, 0.1),
-        ({"minutes": 1.0, "epochs": 2.0}, 0.25),
-        ({"steps": 50, "epochs": 2.0}, 0.1),
-        ({"patience": 3}, 0.0),
+    for settings, share in (
+        (Settings(minutes=1.0), 0.5),
+        (Settings(minutes=1.0, steps=50), 0.1),
+        (Settings(minutes=1.0, epochs=2.0), 0.25),
+        (Settings(steps=50, epochs=2.0), 0.1),
+        (Settings(patience=3), 0.0),
     ):
-        settings = Settings(**limits)
         assert at.scheduled(settings, per_epoch=10) == share
         assert at.done(settings, per_epoch=10) == max(at.shares(settings, 10).values(), default=0)
 

@@ -79,6 +79,19 @@ def test_an_existing_run_is_refused_and_resumed_when_asked(run, text, tmp_path, 
     assert all(w.equal(theirs["weights"][name]) for name, w in ours["weights"].items())
 
 
+def test_a_run_cannot_be_resumed_as_another_model_and_is_left_as_it_was(text, tmp_path, capsys):
+    out = tmp_path / "run"
+    assert train(text, out) == 0
+    before = {
+        path: path.read_bytes()
+        for path in out.rglob("*")
+        if path.name != ".lock" and path.is_file()
+    }
+    assert main(["train", "lm", "--resume", "--out", str(out), "--width", "13"]) == 2
+    assert "Was it trained with other settings?" in capsys.readouterr().err
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
 def test_evaluate_gives_the_score_of_the_training_whatever_the_batch(run, capsys):
     def scores(*flags):
         main(["evaluate", str(run), "--split", "valid", *flags])

@@ -37,7 +37,7 @@ def evaluate(
     """
     try:
         _evaluate(run, data, split, dynamic, batch, device)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"metarnn evaluate: {error}", file=sys.stderr)
         sys.exit(2)
 

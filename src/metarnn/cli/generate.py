@@ -38,7 +38,7 @@ def generate(
     """
     try:
         _generate(run, length, prompt, temperature, top_k, top_p, seed, device)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"metarnn generate: {error}", file=sys.stderr)
         sys.exit(2)
 

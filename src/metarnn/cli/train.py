@@ -51,7 +51,7 @@ def train(arguments: Sequence[str]) -> int:
     except NotFinite as error:
         print(f"metarnn train {name}: {error}", file=sys.stderr)
         return 3
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"metarnn train {name}: {error}", file=sys.stderr)
         return 2
 
@@ -131,13 +131,14 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
     job = entry.prepare(chosen, known) if job is None else job
     trainer = Trainer(job.task, job.model, job.config, folder=folder, world=world, progress=show)
     with folder.locked(resume=resume) if world.is_first else nullcontext():
+        resumed = resume and trainer.resume()  # before config.toml changes: it may not fit
         if world.is_first:
             if _torchrun():
                 write(folder.path / MARK, _torchrun())
             config.save(folder.config, entry.name, job.config, PLACES)
             entry.save(job, folder)
         _introduce(entry, job, folder, trainer, show)
-        if resume and trainer.resume():
+        if resumed:
             show.say(f"going on from step {trainer.at.step}")
         try:
             result = trainer.fit()

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from metarnn import __version__
+
+# Commands of one or two words: where each is, and what it is for. Only the one that is called is
+# imported.
+COMMANDS = {
+    "train": ("metarnn.cli.train:train", "train a model: metarnn train lm"),
+    "evaluate": ("metarnn.cli.evaluate:evaluate", "exact scores of a trained model"),
+    "generate": ("metarnn.cli.generate:generate", "text from a trained language model"),
+    "data describe": ("metarnn.cli.data:data_describe", "what is in a text"),
+    "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),
+    "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),
+    "doctor": ("metarnn.cli.doctor:doctor", "what this machine has to run on"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -16,39 +30,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         import rich  # noqa: F401  # the commands need it: better said here than in a traceback
-        from tyro.extras import subcommand_cli_from_dict
+        import tyro
     except ModuleNotFoundError as error:
         print(
             f"The metarnn command needs {error.name}: pip install 'metarnn[cli]'", file=sys.stderr
         )
         return 1
-
-    from metarnn.cli.bench import cells
-    from metarnn.cli.cell import show
-    from metarnn.cli.doctor import doctor
-
-    def cell() -> None:
-        """Look at a cell: `metarnn cell show lstm`."""
-
-    def bench() -> None:
-        """Measure how fast things are here: `metarnn bench cells`."""
-
-    # Commands of two words, by the first: {first: {second: function}}.
-    groups = {"cell": {"show": show}, "bench": {"cells": cells}}
-    if arguments and arguments[0] in groups:
-        group, *arguments = arguments
-        subcommand_cli_from_dict(
-            groups[group], prog=f"metarnn {group}", args=arguments or ["--help"]
-        )
-        return 0
-    subcommand_cli_from_dict(
-        {"doctor": doctor, "cell": cell, "bench": bench},
-        prog="metarnn",
-        description="Recurrent sequence models whose recurrent unit is learned. "
-        "`metarnn --version` prints the version.",
-        args=arguments or ["--help"],
-    )
+    name, rest = _find(arguments)
+    module, function = COMMANDS[name][0].split(":")
+    call = getattr(importlib.import_module(module), function)
+    if name == "train":  # its flags depend on the task
+        return call(rest)
+    tyro.cli(call, prog=f"metarnn {name}", args=rest)
     return 0
+
+
+def _find(arguments: list[str]) -> tuple[str, list[str]]:
+    """The command that these arguments begin with, and the others; leaves with help otherwise."""
+    for words in (2, 1):
+        if (name := " ".join(arguments[:words])) in COMMANDS:
+            return name, arguments[words:]
+    first = arguments[0] if arguments else "--help"
+    group = [name for name in COMMANDS if name.split()[0] == first]
+    if first in ("-h", "--help") or (group and arguments[1:2] in ([], ["-h"], ["--help"])):
+        print("usage: metarnn COMMAND [flags]; `metarnn COMMAND --help` lists them\n")
+        for name in group or COMMANDS:
+            print(f"  {name:<15} {COMMANDS[name][1]}")
+        print("\nRecurrent sequence models whose recurrent unit is learned. `metarnn --version`")
+        sys.exit(0)
+    given = " ".join(arguments[: 2 if group else 1])
+    near = get_close_matches(given, COMMANDS, 1)
+    advice = f"did you mean `metarnn {near[0]}`?" if near else "`metarnn --help` lists them all"
+    print(f"metarnn: there is no command {given!r}; {advice}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

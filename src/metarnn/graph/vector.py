@@ -93,6 +93,19 @@ class Canvas:
             f'<path d="M{x1 + dx:.1f},{y1 + dy:.1f} L{x2 + dx:.1f},{y2 + dy:.1f}" {_pen(color)}/>'
         )
 
+    def rule(self, a: Point, b: Point, color: str = LINE) -> None:
+        """A plain line, without a head."""
+        self.path([a, b], color)
+
+    def path(self, points: Sequence[Point], color: str = LINE) -> None:
+        """Straight pieces from point to point."""
+        if not points:
+            return
+        moved = (f"{x + self.shift[0]:.1f},{y + self.shift[1]:.1f}" for x, y in points)
+        self.shapes.append(
+            f'<path d="M{" L".join(moved)}" fill="none" stroke="{color}" stroke-width="1.4"/>'
+        )
+
     def document(self, width: float, height: float, title: str) -> str:
         heads = "".join(
             f'<marker id="head{color[1:]}" viewBox="0 0 8 8" refX="7.5" refY="4" '

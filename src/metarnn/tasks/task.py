@@ -39,23 +39,32 @@ class Loss:
         metrics: means over the batch to show beside it, `{"nll": 1.2}`
         carried: what the next batch starts from, detached; in every tensor of it the
             sequences stand along dimension 1, as in the states of `torch.nn`
+        scale: what to multiply the learning rate with, the same on every shard; with stretches
+            of text whose length varies, a short one must not count as much as a long one
     """
 
     value: Tensor
     count: int
     metrics: dict[str, float | Tensor] = field(default_factory=dict)
     carried: Any = None
+    scale: float = 1.0
 
 
 class Task(Protocol):
-    """Something to learn. It holds its data; it never holds the model."""
+    """Something to learn. It holds its data; it never holds the model.
+
+    Where the data have an end, `batches_per_epoch` tells how many batches that is.
+    """
 
     def batches(self, shard: Shard) -> Batches:
         """This shard's part of every training batch, from the beginning."""
         ...
 
     def loss(self, model: nn.Module, batch: Any, carried: Any = None) -> Loss:
-        """The loss of the model on a batch, after what an earlier one carried over."""
+        """The loss of the model on a batch, after what an earlier one carried over.
+
+        The batch comes as `batches` gave it: the task moves it to where the model is.
+        """
         ...
 
     def evaluate(self, model: nn.Module, split: str = "valid") -> dict[str, float]:

@@ -1,0 +1,108 @@
+"""`metarnn data describe`: what is in a text."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from metarnn.graph.files import write
+from metarnn.tasks.language import split as splits
+from metarnn.tasks.language.corpus import counted_pieces, number
+from metarnn.tasks.language.ngram import KneserNey, Laplace
+from metarnn.tasks.language.plot import zipf_svg, zipf_text
+from metarnn.tasks.language.source import standard_input, total
+from metarnn.tasks.language.statistics import Description, describe
+
+BASELINES = 1 << 24  # bytes of text up to which n-grams are counted too, in seconds
+ORDERS = (1, 2, 3, 4, 5)
+
+
+def data_describe(
+    data: str = "pydoc", out: Path | None = None, split: str = "auto", seed: int = 0
+) -> None:
+    """Count words, stop words and n-grams of a text, and show Zipf's law in it.
+
+    Args:
+        data: a file, a folder, a pattern of files, - for standard input, hf:NAME for a dataset,
+            or pydoc or stdlib, which every Python carries
+        out: draw the Zipf curves into this SVG file
+        split: shares of train, valid and test, where names of files do not tell, as in 90/5/5;
+            auto is that with at most 1 MiB for valid and for test
+        seed: of the split
+    """
+    try:
+        _describe(data, out, split, seed)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn data describe: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _describe(data: str, out: Path | None, split: str, seed: int) -> None:
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ValueError(f"out={str(out)!r}: expected a file in a folder that exists")
+    quiet = Console(stderr=True, markup=False, highlight=False)
+    with tempfile.TemporaryDirectory(prefix="metarnn-") as work:
+        source = data
+        if data == "-":
+            source = str(Path(work, "input.txt"))
+            standard_input(Path(source))
+        found = splits.find(source, split, seed, Path(work))
+        documents = splits.find(source, "all", seed, Path(work))["all"]
+        with Progress(console=quiet, transient=True, disable=not quiet.is_terminal) as progress:
+            bar = progress.add_task("reading", total=total(documents))
+
+            def show(what: str, done: int, whole: int) -> None:
+                progress.update(bar, completed=done)
+
+            description = describe(counted_pieces(documents, "character", "reading", show))
+            small = total(documents) <= BASELINES and len(found) > 1
+            baselines = _baselines(found) if small else ""
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 100
+    _print(console, data, description)
+    if baselines:
+        console.print(f"\n{baselines}")
+    sizes = ", ".join(f"{name} {len(part)} ({total(part):,} bytes)" for name, part in found.items())
+    console.print(f"\nsplit by document: {sizes}")
+    if out is not None:
+        write(out, zipf_svg(description.grams, f"Zipf's law in {data}"))
+        console.print(f"drawn to {out}")
+
+
+def _baselines(found: splits.Splits) -> str:
+    """How well n-grams of characters predict the last split, by two ways of smoothing."""
+    vocabulary, parts = number(found, "character")
+    train, (name, last) = parts["train"].tokens, list(parts.items())[-1]
+    orders = "".join(f"n = {n:<5}" for n in ORDERS)
+    lines = [f"{f'bits per character of {name}, by n-grams of train':<51}{orders}"]
+    named = {"interpolated Kneser–Ney": KneserNey, "Laplace (unfit: it gets worse)": Laplace}
+    for title, kind in named.items():
+        bits = (kind(train, len(vocabulary), n).bits(last.tokens) for n in ORDERS)
+        lines.append(f"  {title:<49}" + "".join(f"{b:<9.3f}" for b in bits))
+    return "\n".join(lines)
+
+
+def _print(console: Console, data: str, found: Description) -> None:
+    console.print(
+        f"{data}: {found.documents:,} documents, {found.lines:,} lines, {found.words:,} words, "
+        f"{found.characters:,} characters ({found.alphabet} different)\n",
+        soft_wrap=True,
+    )
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("n-grams", "in all", "different", "seen once", "slope"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("most frequent", overflow="fold")
+    for gram in found.grams:
+        figures = (gram.n, f"{gram.total:,}", f"{gram.distinct:,}", f"{gram.once:,}")
+        top = ", ".join(f"{words} {count}" for words, count in gram.top[:5])
+        table.add_row(*map(str, figures), f"{gram.slope:.2f}", top)
+    console.print(table)
+    stops = ", ".join(f"{word} {count}" for word, count in found.stop_words)
+    console.print(f"\nstop words: {found.stop_share:.0%} of all words: {stops}\n")
+    console.print(zipf_text(found.grams))

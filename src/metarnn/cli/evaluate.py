@@ -1,0 +1,63 @@
+"""`metarnn evaluate RUN`: exact scores of a trained model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from metarnn.cli.tasks import open_run
+from metarnn.training.progress import progress
+from metarnn.training.world import find_device
+
+
+def evaluate(
+    run: Path,
+    /,
+    data: str = "",
+    split: Literal["train", "valid", "test", "all"] = "test",
+    dynamic: bool = False,
+    batch: int = 0,
+    device: str = "auto",
+) -> None:
+    """Score the model of a run folder, exactly, over every token.
+
+    Args:
+        run: the run folder
+        data: other data than it was trained on, as for `metarnn train`
+        split: which part of the data, as it was split for training; all for the whole of it
+        dynamic: dynamic evaluation: the weights adapt to what was read; labelled as such
+        batch: documents read side by side, which changes the speed and never the scores; 0 as
+            trained
+        device: where to compute: auto, cpu, cuda
+    """
+    try:
+        _evaluate(run, data, split, dynamic, batch, device)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn evaluate: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _evaluate(run: Path, data: str, split: str, dynamic: bool, batch: int, device: str) -> None:
+    changes: dict[str, Any] = {"data": data} if data else {}
+    changes["batch"] = 1  # of training, of which there is none; a short text has no room for more
+    if split == "all":
+        changes["split"] = "all"
+    if batch:
+        changes["evaluation_batch"] = batch
+    place = find_device(device)
+    found = open_run(run, **changes)
+    job = found.entry.prepare(found.config, found.folder, progress())
+    model = found.weights(job.model).to(place)
+    more = {"dynamic": True} if dynamic else {}
+    with torch.no_grad():
+        scores = job.task.evaluate(model, split, **more)
+    table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))
+    for name, value in scores.items():
+        whole = float(value).is_integer()
+        table.add_row(name, f"{value:,.0f}" if whole else f"{value:.6f}")
+    Console(markup=False, highlight=False).print(table)

@@ -1,0 +1,83 @@
+"""`metarnn generate RUN`: text from a trained language model, as it is drawn."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from metarnn.cells import check
+from metarnn.cli import lm
+from metarnn.cli.tasks import open_run
+from metarnn.tasks.language import generate as draw
+from metarnn.training.world import find_device
+
+
+def generate(
+    run: Path,
+    /,
+    length: int = 500,
+    prompt: str = "",
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    seed: int | None = None,
+    device: str = "cpu",
+) -> None:
+    """Write text with the language model of a run folder, token by token to standard output.
+
+    Args:
+        run: the run folder
+        length: how many tokens; 0 for no end
+        prompt: what to go on from
+        temperature: below 1 for the probable, above for the daring; 0 takes the most probable
+        top_k: draw from so many tokens at most; 0 for all
+        top_p: draw from the fewest tokens that together have this probability
+        seed: the same seed gives the same text; by default a new one each time
+        device: where to compute: auto, cpu, cuda
+    """
+    try:
+        _generate(run, length, prompt, temperature, top_k, top_p, seed, device)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn generate: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _generate(
+    path: Path,
+    length: int,
+    prompt: str,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int | None,
+    device: str,
+) -> None:
+    check.size("length", length, least=0)
+    place = find_device(device)
+    run = open_run(path)
+    if not isinstance(run.config, lm.Config):
+        refused = f"the run of a language model; this is one of {run.entry.name!r}"
+        check.refuse("run", str(path), refused)
+    model = lm.ENTRY.model(run.config, run.folder)
+    run.weights(model)
+    pieces = draw(
+        model.to(place),
+        lm.vocabulary(run.folder),
+        prompt,
+        length or None,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+    )
+    try:
+        sys.stdout.write(prompt)
+        for piece in pieces:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+    except BrokenPipeError:  # whoever read has seen enough: `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,140 @@
+"""`metarnn train lm`: language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from metarnn.cli.tasks import Common, Job
+from metarnn.graph import save, trace_cell
+from metarnn.layers import Recurrent
+from metarnn.tasks.language import (
+    LanguageModel,
+    LanguageTask,
+    ModelOptions,
+    Vocabulary,
+    build_model,
+    load,
+    solved,
+)
+from metarnn.tasks.language.ngram import KneserNey, Laplace
+from metarnn.tasks.language.presets import PRESETS
+from metarnn.training import Folder
+from metarnn.training.progress import SILENT, Progress, Reading
+
+VOCABULARY, CELL = "vocabulary.json", "cell.json"
+# n-grams are counted in memory, about 200 bytes a token.
+BASELINE_TOKENS = 6_000_000
+
+
+@dataclass(frozen=True)
+class Text:
+    """What to read, and how."""
+
+    data: str = "pydoc"
+    """A file, a folder, a pattern, - for standard input, hf:NAME, or what every Python carries:
+    pydoc (its manual's topics) or stdlib (its library's source)."""
+    level: Literal["character", "byte", "word", "bpe"] = "character"
+    """What a token is."""
+    split: str = "auto"
+    """Shares of train, valid and test, where names of files do not tell, as in 90/5/5 or 90/10;
+    auto is 90/5/5 with at most 1 MiB for valid and for test."""
+    min_frequency: int = 1
+    """Tokens seen less often than this in the training text are unknown."""
+    max_size: int = 0
+    """Most tokens in the vocabulary; 0 for no limit."""
+    length: int = 128
+    """Tokens in a sequence of a batch: how far back gradients reach."""
+    sampling: Literal["sequential", "random"] = "sequential"
+    """Whether a sequence goes on from where the last ended, with its state, or begins anywhere."""
+    random_lengths: bool = False
+    """Vary the length, as AWD-LSTM does."""
+    reset: float = 0.01
+    """How probable it is, at each batch, that a sequence's state begins anew."""
+    ar: float = 0.0
+    """Activation regularisation, α·mean(h²)."""
+    tar: float = 0.0
+    """Temporal activation regularisation, β·mean((h_t - h_{t-1})²)."""
+    evaluation_batch: int = 64
+    """Documents read side by side in an evaluation: its speed, never its result."""
+
+
+@dataclass(frozen=True)
+class Config(Common, ModelOptions, Text):
+    """Train a language model."""
+
+
+class LanguageEntry:
+    name = "lm"
+    about = "a language model: characters, bytes, words or BPE"
+    kind = Config
+    presets: Mapping[str, Mapping[str, Any]] = PRESETS
+
+    def prepare(
+        self, config: Config, folder: Folder | None = None, show: Progress = SILENT
+    ) -> Job[Config]:
+        known = None
+        if folder is not None and (folder.path / VOCABULARY).exists():
+            known = vocabulary(folder)
+        corpus = load(
+            config.data,
+            config.level,
+            split=config.split,
+            min_frequency=config.min_frequency,
+            max_size=config.max_size or None,
+            vocabulary=known,
+            seed=config.seed,
+            progress=Reading(show),
+        )
+        task = LanguageTask(corpus, **_chosen(LanguageTask, config))
+        options = solved(len(corpus.vocabulary), _options(config, folder))
+        config = replace(config, width=options.width, params="")
+        return Job(config, task, build_model(len(corpus.vocabulary), options))
+
+    def model(self, config: Config, folder: Folder) -> LanguageModel:
+        return build_model(len(vocabulary(folder)), _options(config, folder))
+
+    def save(self, job: Job[Config], folder: Folder) -> None:
+        job.task.corpus.vocabulary.save(folder.path / VOCABULARY)
+        layers = (layer for layer in job.model.modules() if isinstance(layer, Recurrent))
+        save(trace_cell(next(layers).cell), folder.path / CELL)
+
+    def held_out(self, job: Job[Config]) -> str:
+        return "test" if "test" in job.task.corpus.splits else "valid"
+
+    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+        """Bits beside those of n-grams, of characters and bytes."""
+        corpus, split = job.task.corpus, self.held_out(job)
+        bits = scores.get("bpc", scores.get("bits_per_byte"))
+        train, test = corpus["train"].tokens, corpus[split].tokens
+        if bits is None or len(train) > BASELINE_TOKENS:
+            return
+        unit = "character" if "bpc" in scores else "byte"
+        yield f"bits per {unit} on the {split} text, beside {unit} 5-grams of the training text:"
+        size = len(corpus.vocabulary)
+        rows = {"this model": bits, "Kneser–Ney": KneserNey(train, size, 5).bits(test)}
+        rows["Laplace"] = Laplace(train, size, 5).bits(test)
+        for name, value in rows.items():
+            yield f"  {name:<12} {value:.3f}"
+
+
+def vocabulary(folder: Folder) -> Vocabulary:
+    """The vocabulary of a run."""
+    return Vocabulary.load(folder.path / VOCABULARY)
+
+
+def _options(config: Config, folder: Folder | None) -> ModelOptions:
+    options = ModelOptions(**_chosen(ModelOptions, config))
+    if folder is not None and options.cell.endswith(".json") and (folder.path / CELL).exists():
+        # A run has its own copy of a cell that came from a file.
+        return replace(options, cell=str(folder.path / CELL))
+    return options
+
+
+def _chosen(kind: type, config: Config) -> dict[str, Any]:
+    """The fields of a dataclass that the configuration has, by their names."""
+    return {f.name: getattr(config, f.name) for f in fields(kind) if hasattr(config, f.name)}
+
+
+ENTRY = LanguageEntry()

@@ -1,0 +1,131 @@
+"""What there is to train: each task is one file, which `train`, `evaluate` and others find here."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from torch import nn
+
+from metarnn.cells import check
+from metarnn.training import Folder, Settings, checkpoint, config
+from metarnn.training.progress import SILENT, Progress
+
+# The module of each task has an `ENTRY`; it is imported only when it is asked for.
+TASKS = {"lm": "metarnn.cli.lm"}
+
+# Flags that say where, not how: they are no part of config.toml.
+PLACES = ("config", "preset", "out", "resume")
+
+
+@dataclass(frozen=True)
+class Common(Settings):
+    """What `metarnn train` takes whatever the task."""
+
+    preset: str = ""
+    """Settings by name, to which all other flags are changes."""
+    config: str = ""
+    """A TOML file with settings, such as the config.toml of another run."""
+    out: str = ""
+    """The run folder; by default a new one under runs/."""
+    resume: bool = False
+    """Go on with the run in --out where it stopped; begin it if there is none."""
+
+
+C = TypeVar("C", bound=Common)
+
+
+@dataclass(frozen=True)
+class Job(Generic[C]):
+    """A task and a model made from a configuration; `config` has what was solved for."""
+
+    config: C
+    task: Any  # a Task
+    model: nn.Module
+
+
+class Entry(Protocol[C]):
+    """What a task's file offers.
+
+    name     `metarnn train NAME`
+    kind     its configuration
+    presets  configurations by name; the first is what runs without any flag
+    """
+
+    name: str
+    about: str
+    kind: type[C]
+    presets: Mapping[str, Mapping[str, Any]]
+
+    def prepare(self, config: C, folder: Folder | None = None, show: Progress = SILENT) -> Job[C]:
+        """The job of a configuration; with a folder, what it knows of the data is put to use."""
+        ...
+
+    def model(self, config: C, folder: Folder) -> nn.Module:
+        """The model of a run, without its data and with no weights yet."""
+        ...
+
+    def held_out(self, job: Job[C]) -> str:
+        """The split whose score is reported at the end."""
+        ...
+
+    def save(self, job: Job[C], folder: Folder) -> None:
+        """Write what `prepare` and `model` need from a folder."""
+        ...
+
+    def compare(self, job: Job[C], scores: Mapping[str, float]) -> Iterable[str]:
+        """Lines that say what the scores on the test data are worth."""
+        ...
+
+
+def find(name: str) -> Entry[Any]:
+    """The task of that name."""
+    return importlib.import_module(TASKS[check.one_of("task", name, TASKS)]).ENTRY
+
+
+@dataclass(frozen=True)
+class Run(Generic[C]):
+    """A run folder, opened: its task and configuration."""
+
+    folder: Folder
+    entry: Entry[C]
+    config: C
+
+    def weights(self, model: nn.Module) -> nn.Module:
+        """The model with what it has learned."""
+        path = self.folder.model
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{self.folder} has no {path.name} yet: it comes with the first validation"
+            )
+        checkpoint.load_weights(model, checkpoint.read_weights(path), str(path))
+        return model.eval()
+
+
+def open_run(path: str | os.PathLike[str], **changes: Any) -> Run[Any]:
+    """The run in a folder, with changes to its configuration."""
+    folder = Folder(path)
+    if not folder.config.exists():
+        raise FileNotFoundError(f"{folder} is no run: there is no {folder.config.name} in it")
+    keys = config.read(folder.config)
+    entry = find(str(keys.pop("task", "")))
+    found = config.from_keys(entry.kind, {**keys, **changes}, str(folder.config))
+    return Run(folder, entry, found)
+
+
+def new_folder(name: str, below: Path = Path("runs")) -> Path:
+    """A name not yet taken: runs/lm, runs/lm-2, …"""
+    count = 1
+    while (path := below / (name if count == 1 else f"{name}-{count}")).exists():
+        count += 1
+    return path
+
+
+def latest_folder(name: str, below: Path = Path("runs")) -> Path:
+    """The run of that task begun last."""
+    found = [path for path in (below / name, *below.glob(f"{name}-*")) if path.is_dir()]
+    return max(found, key=lambda path: path.stat().st_mtime) if found else below / name

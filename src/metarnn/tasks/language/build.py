@@ -1,0 +1,106 @@
+"""A language model from a few settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from metarnn.cells import Cell, cell, check
+from metarnn.graph import GraphCell, read
+from metarnn.layers import Recurrent
+from metarnn.tasks.language.model import LanguageModel, parse_count, solve_width
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The model's part of a configuration.
+
+    Args:
+        cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json)
+        width: hidden units of a layer; a cell of a file has its own
+        layers: how many layers
+        embedding: width of the embedding; 0 for one-hot vectors
+        tied: the softmax uses the embedding's weights; the last layer is then as wide as that
+        params: find the width that gives this many parameters, as in 5M
+        embedding_dropout: drop whole tokens from a batch
+        input_dropout: drop embeddings, one mask for all steps
+        hidden_dropout: the same between layers
+        output_dropout: the same before the softmax
+        weight_drop: drop recurrent weights
+        zoneout: units that keep their old value for a step
+        layer_norm: normalise inside the unit, where it can
+        cutoffs: an adaptive softmax: the ranks at which tokens become cheap, as in 2000 10000
+        engine: how the steps are run: auto, cpu, native, scan or eager
+    """
+
+    cell: str = "lstm"
+    width: int = 512
+    layers: int = 1
+    embedding: int = 128
+    tied: bool = False
+    params: str = ""
+    embedding_dropout: float = 0.0
+    input_dropout: float = 0.0
+    hidden_dropout: float = 0.0
+    output_dropout: float = 0.0
+    weight_drop: float = 0.0
+    zoneout: float = 0.0
+    layer_norm: bool = False
+    cutoffs: tuple[int, ...] = ()
+    engine: str = "auto"
+
+
+def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
+    """The model that the options describe, for a vocabulary of this size.
+
+    >>> build_model(100, ModelOptions(width=32, layers=2, embedding=16, tied=True)).layers[1]
+    Recurrent(LSTM(input_size=32, hidden_size=16, ...
+    """
+    options = solved(vocabulary_size, options)
+    check.size("width", options.width)
+    layers: list[Recurrent] = []
+    inputs = check.size("embedding", options.embedding, least=0) or vocabulary_size
+    for k in range(check.size("layers", options.layers)):
+        last = options.tied and k == options.layers - 1
+        unit = _unit(options, inputs, options.embedding if last else options.width)
+        layer = Recurrent(
+            unit, weight_drop=options.weight_drop, zoneout=options.zoneout, engine=options.engine
+        )
+        layers.append(layer)
+        inputs = layer.output_size
+    cutoffs = tuple(cutoff for cutoff in options.cutoffs if cutoff < vocabulary_size)
+    return LanguageModel(
+        vocabulary_size,
+        layers,
+        embedding=options.embedding,
+        tied=options.tied,
+        embedding_dropout=options.embedding_dropout,
+        input_dropout=options.input_dropout,
+        hidden_dropout=options.hidden_dropout,
+        output_dropout=options.output_dropout,
+        cutoffs=cutoffs,
+    )
+
+
+def _unit(options: ModelOptions, inputs: int, outputs: int) -> Cell:
+    if options.cell.endswith(".json"):
+        return GraphCell(read(options.cell)).resized(inputs)
+    more: dict[str, Any] = {"layer_norm": True} if options.layer_norm else {}
+    if options.cell == "jordan":
+        more["outputs"] = outputs
+    try:
+        return cell(options.cell, inputs, outputs, **more)
+    except TypeError:
+        check.refuse("layer_norm", options.layer_norm, f"False: {options.cell} has none")
+
+
+def solved(vocabulary_size: int, options: ModelOptions) -> ModelOptions:
+    """The same with the width that `params` asks for."""
+    if not options.params:
+        return options
+    plain = replace(options, params="")
+    width = solve_width(
+        parse_count(options.params),
+        lambda width: build_model(vocabulary_size, replace(plain, width=width)),
+    )
+    return replace(plain, width=width)

@@ -1,0 +1,105 @@
+"""Language modelling as a task: batches, loss and score of a corpus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import nn
+
+from metarnn.cells import check
+from metarnn.tasks.language.batches import Batch, RandomBatches, SequentialBatches
+from metarnn.tasks.language.corpus import Corpus
+from metarnn.tasks.language.evaluation import dynamic_score, score, summary
+from metarnn.tasks.language.model import detached, restart
+from metarnn.tasks.task import Loss, Shard
+
+
+@dataclass(frozen=True)
+class LanguageTask:
+    """Predict the next token.
+
+    >>> from metarnn.tasks.language import ModelOptions, build_model, load
+    >>> task = LanguageTask(load("pydoc"), batch=4, length=16)
+    >>> model = build_model(len(task.corpus.vocabulary), ModelOptions(width=8, embedding=4))
+    >>> batches = task.batches(Shard())
+    >>> first = task.loss(model, next(batches))
+    >>> second = task.loss(model, next(batches), first.carried)
+    >>> second.count, sorted(task.evaluate(model, "test"))
+    (64, ['bpc', 'nll', 'perplexity', 'ran_off', 'tokens', 'unknown'])
+
+    corpus          what to learn from, see `corpus.load`
+    batch           sequences of a batch, over all processes
+    length          tokens of each, how far back gradients go
+    sampling        "sequential", where each goes on where the last ended with its state carried
+                    over, or "random"
+    random_lengths  see `SequentialBatches`, as for `reset`
+    ar, tar         activation regularisation ar·mean(h²), temporal tar·mean((h_t - h_{t-1})²)
+    seed            of everything that is drawn
+    """
+
+    corpus: Corpus
+    batch: int = 32
+    length: int = 128
+    sampling: Literal["sequential", "random"] = "sequential"
+    random_lengths: bool = False
+    reset: float = 0.01
+    ar: float = 0.0
+    tar: float = 0.0
+    seed: int = 0
+    evaluation_batch: int = 64
+
+    def __post_init__(self) -> None:
+        check.one_of("sampling", self.sampling, ["sequential", "random"])
+        if "train" in self.corpus.splits:
+            self.batches(Shard())  # sizes that do not fit are refused now
+
+    @property
+    def tokens_per_batch(self) -> int:
+        return self.batch * self.length
+
+    @property
+    def batches_per_epoch(self) -> float:
+        return len(self.corpus["train"].tokens) / self.tokens_per_batch
+
+    def batches(self, shard: Shard) -> SequentialBatches | RandomBatches:
+        tokens = self.corpus["train"].tokens
+        if self.sampling == "random":
+            return RandomBatches(tokens, self.batch, self.length, seed=self.seed, shard=shard)
+        return SequentialBatches(
+            tokens,
+            self.batch,
+            self.length,
+            reset=self.reset,
+            random_lengths=self.random_lengths,
+            seed=self.seed,
+            shard=shard,
+        )
+
+    def loss(self, model: nn.Module, batch: Batch, carried: Any = None) -> Loss:
+        fresh = batch.fresh  # looked at where it was made: a device would have to be waited for
+        batch = batch.to(next(model.parameters()).device)
+        state = None if fresh.all() else carried
+        if fresh.any():
+            state = restart(state, batch.fresh)
+        output = model(batch.inputs, batch.targets, state, batch.resets)
+        nll = output.nll.mean()
+        value = nll
+        if self.ar:
+            value = value + self.ar * output.dropped.square().mean()
+        if self.tar and len(batch.inputs) > 1:
+            value = value + self.tar * (output.hidden[1:] - output.hidden[:-1]).square().mean()
+        count = batch.targets.numel()
+        return Loss(value, count, {"nll": nll.detach()}, detached(output.state), batch.scale)
+
+    def evaluate(
+        self, model: nn.Module, split: str = "valid", *, dynamic: bool = False
+    ) -> dict[str, float]:
+        """nll (nats a token), perplexity, and bits per character or byte, over every token.
+
+        With `dynamic` the weights adapt to what was read, and the names say so.
+        """
+        part, vocabulary = self.corpus[split], self.corpus.vocabulary
+        if dynamic:
+            return summary(dynamic_score(model, part), part, vocabulary, "dynamic_")
+        return summary(score(model, part, self.evaluation_batch), part, vocabulary)

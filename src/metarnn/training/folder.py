@@ -1,0 +1,99 @@
+"""A run is a folder: its names can be predicted, its files are whole or not there.
+
+config.toml               everything that was set
+metrics.jsonl             one line each time something was measured
+checkpoints/last.safetensors, best.safetensors
+model.safetensors         the best weights, or the average of them that scored best
+cell.json, …              what the task adds
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from metarnn.graph.files import beside
+
+
+class FolderError(ValueError):
+    """A run folder that cannot be used, and what to do about it."""
+
+
+class Folder:
+    """The folder of a run."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.toml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.model = self.path / "model.safetensors"
+        self.last = self.path / "checkpoints" / "last.safetensors"
+        self.best = self.path / "checkpoints" / "best.safetensors"
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def exists(self) -> bool:
+        """Whether there is a run in it: a folder that is empty is none."""
+        if not self.path.exists():
+            return False
+        if not self.path.is_dir():
+            raise FolderError(f"{self} is a file: expected a folder, or a name not yet taken")
+        return any(entry.name != ".lock" for entry in self.path.iterdir())
+
+    @contextmanager
+    def locked(self, *, resume: bool) -> Iterator[None]:
+        """Make the folder, and keep every other process from training into it meanwhile."""
+        if not resume and self.exists():
+            raise FolderError(
+                f"{self} holds a run already. Continue it with --resume, or give another --out"
+            )
+        try:
+            self.last.parent.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path / ".lock", "a+", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise FolderError(f"{self} cannot be written to: {error.strerror}") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise
+                lock.seek(0)
+                holder = lock.read().strip() or "another process"
+                raise FolderError(
+                    f"{self} is being trained into by {holder}. Wait for it, or give another --out"
+                ) from None
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+            self._tidy()
+            yield
+            lock.truncate(0)
+
+    def keep_as_best(self) -> None:
+        """The last checkpoint is the best one too: one file under two names, where that works."""
+        if self.best.exists() and self.best.samefile(self.last):
+            return  # renaming one name of a file to another does nothing, and leaves both
+        with beside(self.best) as new:
+            try:
+                new.unlink()
+                os.link(self.last, new)
+            except OSError:
+                shutil.copyfile(self.last, new)
+
+    def _tidy(self) -> None:
+        """Remove what a process left behind that was killed while it wrote."""
+        files = (self.config, self.metrics, self.model, self.last, self.best)
+        patterns = [f".{file.name}.*" for file in files]
+        patterns.append(".tmp??????")  # the name under which safetensors writes
+        for folder in (self.path, self.last.parent):
+            for left in (path for pattern in patterns for path in folder.glob(pattern)):
+                with suppress(OSError):
+                    left.unlink()

@@ -1,0 +1,98 @@
+"""How to train: what every task has in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from metarnn.cells import check
+from metarnn.training.schedule import SHAPES
+
+OPTIMIZERS = ("adamw", "sgd")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train. Each field is a flag of `metarnn train` and a key of `config.toml`.
+
+    A limit of 0 is none; with several, the first reached ends the training.
+    """
+
+    steps: int = 0
+    """Stop after this many updates of the weights; 0 for no limit."""
+    epochs: float = 0.0
+    """Stop after this many passes over the training data; 0 for no limit."""
+    minutes: float = 0.0
+    """Stop after this many minutes of training; 0 for no limit. Where it is the only limit,
+    schedules follow the clock."""
+
+    batch: int = 32
+    """Sequences in an update, over all processes together."""
+    accumulate: int = 1
+    """Compute each update in this many parts: less memory, more time, the same result."""
+    seed: int = 0
+    """Where all randomness begins: starting weights, order of the data, dropout."""
+    device: str = "auto"
+    """Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:1."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Number type of matrix products: bfloat16 is mixed precision, weights stay float32."""
+
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    """What turns gradients into updates."""
+    lr: float = 1e-3
+    """Learning rate, at its highest."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's memory of gradients and of their squares."""
+    momentum: float = 0.0
+    """SGD's memory of gradients."""
+    weight_decay: float = 0.0
+    """Pull towards zero, on matrices only: biases and gains are left alone."""
+    clip: float = 1.0
+    """Gradients with a norm above this are shortened to it; 0 for never."""
+    schedule: Literal["constant", "cosine", "linear", "inverse-sqrt"] = "constant"
+    """How the learning rate falls after the warm-up."""
+    warmup: int = 0
+    """Updates over which the learning rate rises from 0."""
+    floor: float = 0.0
+    """Where cosine and linear end, as a share of the learning rate."""
+
+    ema: float = 0.0
+    """Evaluate an exponential average of the weights with this decay (0.999); 0 for none."""
+    nonmono: int = 0
+    """Evaluate the mean of all weights since validation last stalled: that is, since a score was no
+    better than the best before the last so many validations (NT-ASGD; AWD-LSTM has 5); 0: never."""
+
+    validate_every: int = 500
+    """Updates from one validation to the next; 0 for only at the end."""
+    patience: int = 0
+    """Stop after this many validations without a better score; 0 for never."""
+    save_every: int = 0
+    """Updates from one checkpoint to the next; 0 for one at each validation."""
+    log_every: int = 50
+    """Updates from one line of metrics.jsonl to the next."""
+    tensorboard: bool = False
+    """Also write event files for TensorBoard into the run folder."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "accumulate", "log_every"):
+            check.size(name, getattr(self, name))
+        for name in ("steps", "seed", "warmup", "nonmono", "validate_every", "patience"):
+            check.size(name, getattr(self, name), least=0)
+        check.size("save_every", self.save_every, least=0)
+        for name in ("epochs", "minutes", "lr", "momentum", "weight_decay", "clip"):
+            if check.number(name, getattr(self, name)) < 0:
+                check.refuse(name, getattr(self, name), "a number not below 0")
+        for name in ("ema", "floor", "momentum"):
+            if not 0 <= check.number(name, getattr(self, name)) < 1:
+                check.refuse(name, getattr(self, name), "a number from 0 to below 1")
+        check.one_of("optimizer", self.optimizer, OPTIMIZERS)
+        check.one_of("schedule", self.schedule, SHAPES)
+        check.one_of("precision", self.precision, ("float32", "bfloat16"))
+        for beta in self.betas:
+            if not 0 <= check.number("betas", beta) < 1:
+                check.refuse("betas", self.betas, "two numbers from 0 to below 1")
+        if self.ema and self.nonmono:
+            check.refuse("ema", self.ema, f"0 beside nonmono={self.nonmono}", "Use one average.")
+        if self.batch % self.accumulate:
+            parts = f"a divisor of batch={self.batch}"
+            check.refuse("accumulate", self.accumulate, parts, "The parts must be equal.")

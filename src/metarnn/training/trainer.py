@@ -1,0 +1,349 @@
+"""The loop: update, validate, save, and go on from there as if nothing had happened."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metarnn.cells import check
+from metarnn.tasks.task import Task
+from metarnn.training import checkpoint, generators, optimizer, world
+from metarnn.training.average import Average, stalled
+from metarnn.training.folder import Folder
+from metarnn.training.guard import Guard
+from metarnn.training.interrupt import Interrupted, Interruption
+from metarnn.training.metrics import Metrics
+from metarnn.training.position import Position
+from metarnn.training.progress import SILENT, Progress, Report, scores_in_words
+from metarnn.training.schedule import factor
+from metarnn.training.settings import Settings
+from metarnn.training.world import World
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a training ended. The model has its best weights then, unless it was interrupted."""
+
+    reason: str  # the limit that was reached, or "interrupted"
+    step: int
+    best: float  # the best score, of the validation after step `best_step`
+    best_step: int
+    elapsed: float
+    signal: int = 0  # what interrupted it
+
+
+class Trainer:
+    """Trains a model on a task.
+
+        trainer = Trainer(task, model, Settings(steps=1000))
+        trainer.fit()
+
+    Args:
+        task: its batches, loss and score
+        model: trained in place; on the world's device afterwards
+        settings: how
+        folder: where checkpoints and metrics go, locked by the caller; None to keep nothing
+        world: the processes that train together
+        progress: where to show how it goes
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        model: nn.Module,
+        settings: Settings,
+        *,
+        folder: Folder | None = None,
+        world: World | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.task, self.settings, self.folder = task, settings, folder
+        self.world = World(device=_device_of(model)) if world is None else world
+        self.progress = SILENT if progress is None else progress
+        self.model = model.to(self.world.device)
+        self.shards = self.world.shards(settings.accumulate)
+        if settings.batch % self.shards[0].count:
+            parts = f"a multiple of {self.shards[0].count}"
+            why = f"{self.world.size} processes share it, in {settings.accumulate} parts each."
+            check.refuse("batch", settings.batch, parts, why)
+        if (theirs := getattr(task, "batch", settings.batch)) != settings.batch:
+            check.refuse("batch", settings.batch, f"{theirs}, the task's")
+        self.batches = [task.batches(shard) for shard in self.shards]
+        if not any((settings.steps, settings.epochs, settings.minutes, settings.patience)):
+            check.refuse("steps", 0, "a limit: steps, epochs, minutes or patience")
+        # Where data have no end, such as those that are generated, there is no epoch.
+        self.batches_per_epoch = float(getattr(task, "batches_per_epoch", 0.0))
+        if settings.epochs and not self.batches_per_epoch:
+            check.refuse("epochs", settings.epochs, "0: this task's data have no end; use steps")
+        if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
+            check.refuse("tensorboard", True, "an extra package: pip install tensorboard")
+        self.optimizer = optimizer.build(self.model, settings)
+        self.parameters = {n: w for n, w in self.model.named_parameters() if w.requires_grad}
+        self.average = Average(self.model, settings.ema or None)
+        self.at = Position()
+        self.carried: list[Any] = [None] * len(self.shards)
+        self.guard, self.interruption = Guard(), Interruption()
+        self.metrics = Metrics(None)
+        self._sums: dict[str, float | Tensor] = {}  # since the last line of metrics
+        self._measured = 0  # bytes of metrics that belong to where we stand
+        self._saved: tuple[int, int] | None = None
+        self._best_weights: dict[str, Tensor] | None = None
+        generators.seed_all(settings.seed + self.world.rank)
+        self.world.share_weights(list(checkpoint.weights(self.model).values()))
+
+    def fit(self) -> Result:
+        """Train until a limit is reached; the model then has the weights that scored best."""
+        if self.folder is not None and self.world.is_first:
+            board = self.folder.path / "tensorboard" if self.settings.tensorboard else None
+            self.metrics = Metrics(self.folder.metrics, self._measured, board)
+        self._began = time.monotonic() - self.at.elapsed
+        self._logged = (self.at.tokens, self.at.elapsed)
+        with self.interruption.watched(), self.progress:
+            reason = self._train()
+        self.metrics.close()
+        if reason != "interrupted":
+            self._take_best()
+        p = self.at
+        number = self.interruption.signal
+        return Result(reason, p.step, p.best, p.best_step, p.elapsed, number)
+
+    def _train(self) -> str:
+        s = self.settings
+        try:
+            while True:
+                if self.at.due(s.validate_every) and self.at.validated != self.at.step:
+                    self._validate()
+                if reason := self._why_stop():
+                    break
+                self._update()
+                if self.at.due(s.log_every):
+                    self._log()
+                if self.at.due(s.save_every):
+                    self._save()
+            if reason != "interrupted" and self.at.validated != self.at.step:
+                self._validate()
+        except Interrupted:
+            reason = "interrupted"
+        self._save()
+        return reason
+
+    # One update.
+
+    def _update(self) -> None:
+        s, at = self.settings, self.at
+        self.optimizer.zero_grad(set_to_none=True)
+        self.model.train()
+        loss, count, scale = self._gradients()
+        progress = at.scheduled(s, self.batches_per_epoch)
+        share = factor(s.schedule, at.step + 1, progress, warmup=s.warmup, floor=s.floor)
+        optimizer.set_lr(self.optimizer, s.lr * share * scale)
+        _, norms = optimizer.clip(self.parameters, s.clip)
+        self.guard.look(at.step + 1, loss, norms)
+        self.optimizer.step()
+        if s.ema or self.average.count:
+            self.average.update()
+        at.step += 1
+        at.tokens += count
+        at.elapsed = time.monotonic() - self._began
+
+    def _gradients(self) -> tuple[Tensor, float, float]:
+        """The gradients of the mean loss over all parts of a batch, in `.grad`.
+
+        With n_k tokens in part k, of all parts on all processes: ∇ = Σ n_k ∇_k / Σ n_k.
+        Returned are our loss, the number of tokens, and the factor on the learning rate.
+        """
+        device = self.world.device
+        alone = self.shards[0].count == 1
+        mixed = torch.autocast(device.type, torch.bfloat16, self.settings.precision == "bfloat16")
+        ours, scale, total = 0.0, 1.0, torch.zeros((), dtype=torch.float64, device=device)
+        for k, batches in enumerate(self.batches):
+            with mixed:
+                loss = self.task.loss(self.model, next(batches), self.carried[k])
+            (loss.value if alone else loss.value * loss.count).backward()
+            self.carried[k] = loss.carried
+            ours, scale = ours + loss.count, loss.scale
+            total += loss.value.detach() * loss.count
+            for name, value in {"loss": loss.value, **loss.metrics}.items():
+                value = value.detach().double() if isinstance(value, Tensor) else value
+                self._sums[name] = self._sums.get(name, 0.0) + value * loss.count
+        self._sums["count"] = self._sums.get("count", 0.0) + ours
+        if alone:
+            return total / ours, ours, scale
+        self.world.sum_gradients(list(self.parameters.values()))
+        (everyones,) = self.world.sum([ours])
+        for w in self.parameters.values():
+            if w.grad is not None:
+                w.grad.div_(everyones)
+        return total / ours, everyones, scale
+
+    def _why_stop(self) -> str:
+        """Why to stop here, "" to go on: the same on every process."""
+        at = self.at
+        number, at.elapsed = self.world.largest([self.interruption.signal, at.elapsed])
+        self.interruption.signal = int(number)
+        return "interrupted" if number else at.reached(self.settings, self.batches_per_epoch)
+
+    # What comes out.
+
+    def _log(self) -> None:
+        names = list(self._sums)
+        sums = self.world.sum([float(self._sums[name]) for name in names])
+        self._sums = {}
+        totals = dict(zip(names, sums, strict=True))
+        count = totals.pop("count")
+        numbers = {name: total / count for name, total in totals.items()}
+        if "nll" in numbers:
+            numbers["perplexity"] = _exp(numbers["nll"])
+        (tokens, elapsed), at = self._logged, self.at
+        speed = (at.tokens - tokens) / max(at.elapsed - elapsed, 1e-9)
+        self._logged = (at.tokens, at.elapsed)
+        more = {
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "tokens": at.tokens,
+            "tokens_per_second": speed,
+            "seconds": at.elapsed,
+        }
+        self.metrics.add(at.step, {**numbers, **more})
+        done = at.done(self.settings, self.batches_per_epoch)
+        self.progress.show(Report(at.step, done, at.elapsed, speed, numbers))
+
+    def _validate(self) -> None:
+        """Score the model on the validation data, keep it if it is the best so far, and save."""
+        self.guard.check()
+        scores = self.world.tell(self._evaluate() if self.world.is_first else None)
+        if scores is None:
+            raise Interrupted
+        s, at = self.settings, self.at
+        better = at.judge(next(iter(scores.values())))
+        if s.nonmono and not self.average.count and stalled(at.scores, s.nonmono):
+            self.average.update()
+            self.progress.say(f"step {at.step}: validation stalled, averaging from here")
+        self.metrics.add(at.step, {f"valid_{k}": v for k, v in scores.items()})
+        words = scores_in_words(scores) + ("  (best)" if better else "")
+        self.progress.say(f"step {at.step:>6}  valid  {words}")
+        if better:
+            self._save(best=True)
+        elif not s.save_every:
+            self._save()
+
+    def _evaluate(self) -> dict[str, float] | None:
+        """The scores on the validation data; None if a signal interrupted that."""
+        self.model.eval()
+        before = generators.states()
+        try:
+            with self.average.applied(), self.interruption.abandoning(), torch.no_grad():
+                return self.task.evaluate(self.model, "valid")
+        except Interrupted:
+            return None
+        finally:
+            generators.restore(before)
+
+    # Checkpoints.
+
+    def _save(self, best: bool = False) -> None:
+        self.guard.check()
+        if best:
+            self._keep_best()
+        if self.folder is None or self._saved == (self.at.step, self.at.validated):
+            return
+        state = self.state_dict()
+        if self.world.is_first:
+            checkpoint.save(self.folder.last, state)
+            if best:
+                self._write_best()
+        self._saved = (self.at.step, self.at.validated)
+
+    def _write_best(self) -> None:
+        assert self.folder is not None
+        assert self._best_weights is not None
+        self.folder.keep_as_best()
+        checkpoint.save_weights(self.folder.model, self._best_weights)
+
+    def _keep_best(self) -> None:
+        with self.average.applied():
+            weights = checkpoint.weights(self.model)
+            self._best_weights = {name: w.to("cpu", copy=True) for name, w in weights.items()}
+
+    def _take_best(self) -> None:
+        if self._best_weights is not None:
+            checkpoint.load_weights(self.model, self._best_weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next update depends on, of all processes together."""
+        parts = [part for parts in self.world.gather(self.carried) for part in parts]
+        names = list(self._sums)
+        sums = self.world.sum([float(self._sums[name]) for name in names])
+        return {
+            "weights": checkpoint.weights(self.model),
+            "optimizer": optimizer.state(self.optimizer, self.model),
+            "average": self.average.state_dict(),
+            "position": asdict(self.at),
+            "sums": dict(zip(names, sums, strict=True)),
+            "metrics": self.metrics.size,
+            "batches": self.batches[0].state_dict(),
+            "carried": world.join(parts),
+            "random": self.world.gather(generators.states()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; a CheckpointError says where that is not possible."""
+        with _damage():
+            checkpoint.load_weights(self.model, state["weights"])
+            optimizer.load_state(self.optimizer, self.model, state["optimizer"])
+            self.average.load_state_dict(state["average"])
+            self.at = Position(**state["position"])
+            ours = 1.0 if self.world.is_first else 0.0  # the sums were of all processes
+            self._sums = {name: ours * value for name, value in state["sums"].items()}
+            self._measured = int(state["metrics"])
+            for batches in self.batches:
+                batches.load_state_dict(state["batches"])
+            device = self.world.device
+            self.carried = [world.part(state["carried"], s, device) for s in self.shards]
+            if len(state["random"]) == self.world.size:
+                generators.restore(state["random"][self.world.rank])
+            else:  # other processes than those that saved: all begin anew, none like another
+                generators.seed_all(hash((self.settings.seed, self.at.step, self.world.rank)))
+        self._saved = (self.at.step, self.at.validated)
+
+    def resume(self) -> bool:
+        """Go on from the folder's last checkpoint; False if there is none yet."""
+        assert self.folder is not None
+        if not self.folder.last.exists():
+            return False
+        self.load_state_dict(checkpoint.load(self.folder.last))
+        if self.at.best_step and self.at.best_step == self.at.validated == self.at.step:
+            # Perhaps the process ended between the last checkpoint and these.
+            self._keep_best()
+            if self.world.is_first:
+                self._write_best()
+        elif self.at.best_step:
+            self._best_weights = checkpoint.read_weights(self.folder.model)
+        return True
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Whatever is wrong with the content of a checkpoint, said in one way."""
+    try:
+        yield
+    except checkpoint.CheckpointError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise checkpoint.CheckpointError(f"the checkpoint cannot be used: {what}") from error
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((w.device for w in model.parameters()), torch.device("cpu"))
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf

@@ -1,0 +1,74 @@
+"""A process that is killed loses the steps since its last checkpoint, and nothing else."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from metarnn.training import Folder, checkpoint
+from tests.helpers.process import ROOT
+from tests.helpers.toy import same
+
+STEPS = "150"
+
+
+def start(out, *more):
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    environment["OMP_NUM_THREADS"] = "1"
+    call = [sys.executable, "-m", "tests.helpers.toy", str(out), STEPS, "resume", *more]
+    return subprocess.Popen(call, env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+
+def finish(out):
+    done = start(out)
+    _, errors = done.communicate(timeout=100)
+    assert done.returncode == 0, errors
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "run"
+    finish(out)
+    return out
+
+
+def kill(out, after, number):
+    """Let a run go on for so many saved steps and a moment, then end it."""
+    last = Folder(out).last
+    begin = checkpoint.load(last)["position"]["step"] if last.exists() else 0
+    process = start(out)
+    reached = begin
+    while process.poll() is None and reached < begin + after:
+        time.sleep(0.005)
+        if last.exists():
+            reached = checkpoint.load(last)["position"]["step"]  # always whole, at any moment
+    time.sleep(random.random() * 0.03)
+    process.send_signal(number)
+    process.communicate(timeout=100)
+    saved = checkpoint.load(last)["position"]["step"] if last.exists() else 0
+    assert saved >= reached
+
+
+def killed_again_and_again(out, whole, times):
+    for k in range(times):
+        number = signal.SIGTERM if k % 3 else signal.SIGKILL
+        kill(out, random.randint(0, int(STEPS) // times), number)
+    finish(out)
+    assert same(out, whole)
+    left = [path.name for path in out.rglob(".*") if path.name != ".lock"]
+    assert left == []
+
+
+@pytest.mark.medium
+def test_killed_twice(tmp_path, whole):
+    killed_again_and_again(tmp_path / "run", whole, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_killed_twenty_times(tmp_path, whole):
+    killed_again_and_again(tmp_path / "run", whole, 20)

@@ -1,0 +1,116 @@
+"""Several processes make the same updates as one, and go on from one another's checkpoints."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from metarnn.tasks.task import Shard
+from metarnn.training import Folder, checkpoint
+from metarnn.training.world import find_device, join, part
+from tests.helpers.process import ROOT
+from tests.helpers.toy import QUICK, train
+
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def torchrun(processes, *arguments, restarts=0):
+    call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+    # Its store outlives the workers: what a dead one wrote there is still to be found.
+    call += ["--standalone", "--max-restarts", str(restarts), "--monitor-interval", "0.1"]
+    environment = {name: value for name, value in os.environ.items() if name not in NAMES}
+    environment |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*call, "-m", *arguments], env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def finish(process):
+    try:
+        _, errors = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+
+
+def losses(out):
+    lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    return [line.get("loss", line.get("valid_nll")) for line in lines]
+
+
+def test_two_parts_on_one_process_equal_the_whole_in_double_precision():
+    def trained(accumulate):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            settings = replace(QUICK, accumulate=accumulate, weight_decay=0.1)
+            trainer, _ = train(None, settings, dropout=0.0)
+        finally:
+            torch.set_default_dtype(before)
+        return trainer.model.state_dict()
+
+    whole = trained(1)
+    for parts in (2, 4, 8):
+        for name, weight in trained(parts).items():
+            torch.testing.assert_close(weight, whole[name], rtol=1e-9, atol=1e-11)
+
+
+def test_what_is_carried_is_split_and_joined_along_the_sequences():
+    carried = ((torch.randn(2, 6, 3), torch.randn(2, 6, 5)), [torch.randn(1, 6)])
+    parts = [part(carried, Shard(k, 3), torch.device("cpu")) for k in range(3)]
+    assert parts[1][0][1].equal(carried[0][1][:, 2:4])
+    again = join(parts)
+    assert again[0][0].equal(carried[0][0])
+    assert again[1][0].equal(carried[1][0])
+    with pytest.raises(ValueError, match="cannot be shared by 4"):
+        part(carried, Shard(0, 4), torch.device("cpu"))
+
+
+@pytest.mark.medium
+def test_two_processes_equal_one_and_one_goes_on_where_two_stopped(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    train(one, dropout=0.0)
+    finish(torchrun(2, "tests.helpers.toy", str(two), "20", "plain"))
+    train(two, resume=True, dropout=0.0)
+    assert losses(two) == pytest.approx(losses(one), rel=1e-4)
+    ours, theirs = (checkpoint.read_weights(Folder(out).model) for out in (one, two))
+    for name, weight in ours.items():
+        torch.testing.assert_close(theirs[name], weight, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.medium
+def test_a_worker_that_dies_is_started_anew_and_the_run_ends_as_if_nothing_had_happened(tmp_path):
+    out = tmp_path / "run"
+    process = torchrun(2, "tests.helpers.toy", str(out), "300", "plain", restarts=2)
+    children = f"/proc/{process.pid}/task/{process.pid}/children"
+    deadline = time.monotonic() + 60
+    while not Folder(out).last.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    with open(children) as file:
+        workers = [int(pid) for pid in file.read().split()]
+    os.kill(workers[-1], signal.SIGKILL)
+    finish(process)
+    train(tmp_path / "one", replace(QUICK, steps=300), dropout=0.0)
+    assert losses(out)[-1] == pytest.approx(losses(tmp_path / "one")[-1], rel=1e-2)
+
+
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="expected auto, cpu"):
+        find_device("tpu7")
+    if not torch.cuda.is_available():
+        assert find_device("auto").type == "cpu"
+        with pytest.raises(ValueError, match="no CUDA device"):
+            find_device("cuda")
+
+
+def test_a_batch_that_cannot_be_shared_is_refused():
+    with pytest.raises(ValueError, match=r"batch=8: expected a multiple|accumulate=3"):
+        train(None, replace(QUICK, accumulate=3))

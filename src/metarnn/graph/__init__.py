@@ -3,7 +3,7 @@
 from metarnn.graph.affine import NotAffine, affine
 from metarnn.graph.cell import GraphCell
 from metarnn.graph.check import GraphError, check_graph
-from metarnn.graph.derive import Parts, Stage, cut, stages
+from metarnn.graph.derive import Parts, Stage, cut, depends, stages
 from metarnn.graph.draw import svg
 from metarnn.graph.formula import latex, text
 from metarnn.graph.graph import Builder, Graph, Node
@@ -27,6 +27,7 @@ __all__ = [
     "affine",
     "check_graph",
     "cut",
+    "depends",
     "evaluate",
     "from_json",
     "latex",

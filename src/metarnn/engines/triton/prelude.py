@@ -68,18 +68,6 @@ def split2(x, B: tl.constexpr, U: tl.constexpr, REST: tl.constexpr):
 
 
 @triton.jit
-def _after(a, b, c, d):
-    """s -> a s + b, then s -> c s + d."""
-    return a * c, b * c + d
-
-
-@triton.jit
-def chain(a, b):
-    """What the steps s -> a s + b up to each one do together, along the first dimension."""
-    return tl.associative_scan((a, b), 0, _after)
-
-
-@triton.jit
 def arrive(counter, ALONE: tl.constexpr):
     tl.debug_barrier()  # all of this program's stores come before the one that tells of them
     if not ALONE:

@@ -171,8 +171,11 @@ class Emitter:
             self.before.append(f"s{i} = {load}.to(tl.float32)")
             if self.has_array[i]:
                 self.before.append(store(f"{self.array('state', str(i))} + {row}", f"s{i}", width))
-        if 0 in layout.barriers:
+        read = any(layout.state_in_memory(i) for i in range(len(self.graph.states)))
+        if layout.barriers and read:
             self.first_meeting = ["arrive(counter, ALONE)", "tick += P"]
+            if 0 not in layout.barriers:  # who reads a state before the first barrier waits here
+                self.first_meeting.append("fine = wait(counter, tick, fine, ALONE)")
         elif any(self.has_array.values()):
             self.first_meeting = ["tl.debug_barrier()"]
         last = max(arrivals, default=len(segments) - 1)

@@ -25,7 +25,7 @@ def expression(node: Node, args: list[str], nodes: tuple[Node, ...]) -> str:
     """An elementwise operation in Triton."""
     if all(nodes[a].op == "number" for a in node.args):
         values = [torch.tensor(nodes[a]["value"], dtype=torch.float64) for a in node.args]
-        return f"tl.full((1, 1), {number(float(OPS[node.op].compute(*values)))}, tl.float32)"
+        return f"tl.full((), {number(float(OPS[node.op].compute(*values)))}, tl.float32)"
     if node.op in INFIX:
         return f"{args[0]} {INFIX[node.op]} {args[1]}"
     if node.op == "where":

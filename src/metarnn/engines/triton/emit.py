@@ -68,6 +68,9 @@ class Emitter:
         layout, graph = self.layout, self.graph
         plain = [n for k, names in layout.stores.items() for kind, n in names if kind == "output"]
         outputs = {n: self.nodes[graph.outputs[n]].width for n in plain}
+        rows = any(not segment.width for segment in layout.segments)
+        # Programs that only share rows, and never others' results, are one a group.
+        meets = bool(layout.barriers) or bool(self._last_meeting() and not rows)
         summed = [n for k, names in layout.stores.items() for kind, n in names if kind == "sum"]
         return Program(
             self._source(),
@@ -83,7 +86,8 @@ class Emitter:
                 for i, width in enumerate(graph.states)
             ),
             len(layout.barriers),
-            any(not segment.width for segment in layout.segments),
+            meets,
+            rows,
         )
 
     def _read_exactly(self, index: int) -> bool:

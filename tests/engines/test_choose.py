@@ -47,6 +47,7 @@ def test_without_generated_code_a_plain_cell_is_torchs_own(in_torch):
     for name in ("lstm", "gru", "elman"):
         choice = explain(make(EVERY[name], 2, bidirectional=True), X)
         assert choice.engine == "native"
+        assert choice.ruled_out["cpu"] == "left out"
         assert list(choice.ruled_out) == ["cpu", "triton"]
         assert "torch" in choice.reason
 

@@ -54,7 +54,7 @@ def measure(function: Callable[[], Any], wrt: Iterable[Tensor]) -> tuple[list[Te
 def cotangents(values: Sequence[Tensor], seed: int = 9) -> list[Tensor]:
     source = torch.Generator().manual_seed(seed)
     drawn = [torch.randn(v.shape, generator=source, dtype=torch.float64) for v in values]
-    return [d.to(v.dtype) for d, v in zip(drawn, values, strict=True)]
+    return [d.to(v) for d, v in zip(drawn, values, strict=True)]
 
 
 def inputs(*tensors: Tensor) -> list[Tensor]:

@@ -170,7 +170,8 @@ def _weight(
         argument = outputs[f"argument.{number}"]
     else:
         argument = states[product.state][:steps]
-    return adjoint.T @ argument.flatten(0, 1)
+    # States may be kept in wider numbers than products are computed in.
+    return adjoint.T @ argument.flatten(0, 1).to(adjoint.dtype)
 
 
 def composition(

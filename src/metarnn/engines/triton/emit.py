@@ -68,6 +68,9 @@ class Emitter:
         layout, graph = self.layout, self.graph
         plain = [n for k, names in layout.stores.items() for kind, n in names if kind == "output"]
         outputs = {n: self.nodes[graph.outputs[n]].width for n in plain}
+        rows = any(not segment.width for segment in layout.segments)
+        # Programs that only share rows, and never others' results, are one a group.
+        meets = bool(layout.barriers) or bool(self._last_meeting() and not rows)
         summed = [n for k, names in layout.stores.items() for kind, n in names if kind == "sum"]
         return Program(
             self._source(),
@@ -83,7 +86,8 @@ class Emitter:
                 for i, width in enumerate(graph.states)
             ),
             len(layout.barriers),
-            any(not segment.width for segment in layout.segments),
+            meets,
+            rows,
         )
 
     def _read_exactly(self, index: int) -> bool:
@@ -171,8 +175,11 @@ class Emitter:
             self.before.append(f"s{i} = {load}.to(tl.float32)")
             if self.has_array[i]:
                 self.before.append(store(f"{self.array('state', str(i))} + {row}", f"s{i}", width))
-        if 0 in layout.barriers:
+        read = any(layout.state_in_memory(i) for i in range(len(self.graph.states)))
+        if layout.barriers and read:
             self.first_meeting = ["arrive(counter, ALONE)", "tick += P"]
+            if 0 not in layout.barriers:  # who reads a state before the first barrier waits here
+                self.first_meeting.append("fine = wait(counter, tick, fine, ALONE)")
         elif any(self.has_array.values()):
             self.first_meeting = ["tl.debug_barrier()"]
         last = max(arrivals, default=len(segments) - 1)

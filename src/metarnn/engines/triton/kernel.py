@@ -24,6 +24,7 @@ class _Launch:
 
     tiling: Tiling
     constants: dict[str, Any]
+    meets: bool  # whether programs wait for one another
     compiled: Any = None  # what Triton made of it, once it was launched
 
 
@@ -103,7 +104,8 @@ class Kernel:
             "ALONE": tiling.programs == 1,
         }
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
-        return _Launch(tiling, {name: constants[name] for name in order})
+        meets = self.program.meets and tiling.programs > 1
+        return _Launch(tiling, {name: constants[name] for name in order}, meets)
 
     def _run(
         self, launch: _Launch, arrays: Mapping[Key, Tensor], weights: Mapping[str, Tensor],
@@ -149,8 +151,8 @@ def _start(loop: Any, launch: _Launch, programs: int, arguments: tuple[Any, ...]
         **launch.constants,
         num_warps=tiling.warps,
         num_stages=tiling.stages,
-        # All programs run at the same time or the launch fails: they wait for one another.
-        launch_cooperative_grid=tiling.programs > 1,
+        # All programs run at the same time or the launch fails, if they wait for one another.
+        launch_cooperative_grid=launch.meets,
     )
     if aligned:
         launch.compiled = kind, made

@@ -182,9 +182,9 @@ class Layout:
         k = self.state_node(index)
         width = self.graph.states[index]
         segment = self.segments[self.home[self.graph.next_states[index]]]
-        if k is None or segment.width != width:
+        if segment.width != width:
             return False
-        return all(
+        return k is None or all(
             self.nodes[use.user].op == "linear" or self.in_registers(k, use) for use in self.uses(k)
         )
 
@@ -193,8 +193,7 @@ class Layout:
         if index not in self.carried:
             return True
         k = self.state_node(index)
-        assert k is not None
-        return any(self.nodes[use.user].op == "linear" for use in self.uses(k))
+        return k is not None and any(self.nodes[use.user].op == "linear" for use in self.uses(k))
 
     def only_products_read(self, k: int) -> bool:
         return all(

@@ -60,7 +60,8 @@ class Program:
     sums: dict[str, int]
     scratch: dict[str, tuple[int, bool]]  # width, and whether only products read it
     states: tuple[tuple[int, bool, bool], ...]  # width, whether read from memory, and exactly
-    barriers: int
+    barriers: int  # of a step
+    meets: bool  # whether programs wait for one another at all
     rows: bool
 
 

@@ -115,7 +115,8 @@ class Rows:
         def among(text: str, other: str) -> str:
             return f"tl.where({inside}, {text}, {other})" if inside else f"({text})"
 
-        zeroed = among(f"{x} + tl.zeros(({power(width)},), tl.float32)", "0.0")
+        x = f"({x} + tl.zeros(({power(width)},), tl.float32))"  # it may be one number for all
+        zeroed = among(x, "0.0")
         if node.op == "sum":
             return f"tl.sum({zeroed}, 0)"
         if node.op == "mean":

@@ -95,6 +95,7 @@ class Scan:
             tuple((n, i in kept, False) for i, n in enumerate(graph.states)),
             0,
             False,
+            False,
         )
 
     def __call__(

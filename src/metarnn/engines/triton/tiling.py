@@ -54,7 +54,7 @@ def tile(program: Program, batch: int, size: int, processors: int, room: float =
     With one processor a single program a group does everything, which needs no barrier. `room`
     is the part of on-chip memory to count on.
     """
-    if processors == 1 or not program.barriers:
+    if processors == 1 or not (program.meets or program.groups):
         return _independent(program, batch, processors)
     widest = max(program.widths)
     found = []

@@ -1,0 +1,251 @@
+"""The triton engine against the eager one in float64: values and all gradients."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from metarnn import Cell, Recurrent, cells
+from metarnn.engines.triton import kernel
+from metarnn.graph import GraphCell
+from tests.helpers.cases import EVERY, TRACEABLE, make, parts, randn, random_state
+from tests.helpers.compare import assert_close, cotangents, inputs, leaves, measure
+from tests.helpers.random_graphs import random_graph
+
+TYPES = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+MASKS = {"lengths": [3, 1, 2], "resets": torch.tensor([[0, 1, 0], [1, 0, 0], [0, 0, 1]]).bool()}
+ODD = {
+    "elman": cells.Elman(3, 5),
+    "lstm": cells.LSTM(5, 7),
+    "lstm-proj": cells.LSTM(3, 5, proj_size=3),
+    "gru": cells.GRU(3, 5),
+    "gru-before": cells.GRU(3, 5, reset="before"),
+    "lstm-norm": cells.LSTM(3, 3, layer_norm=True),
+    "one": cells.LSTM(1, 1),
+}
+
+
+def pair(cell: Cell, device: str, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
+    """A layer on this engine, and the oracle: eager, in float64, with the weights as rounded."""
+    ours = make(cell, engine="triton", dtype=dtype, device=device, **options)
+    oracle = make(cell, engine="eager", device=device, **options)
+    oracle.load_state_dict(ours.state_dict())
+    return ours, oracle
+
+
+def given(layer: Recurrent, batch: int, steps: int) -> list[Tensor]:
+    """An input and an initial state."""
+    dtype = next(layer.parameters()).dtype
+    return [randn(steps, batch, layer.input_size, dtype=dtype), *random_state(layer, batch)]
+
+
+def everything(layer: Recurrent, tensors: Sequence[Tensor], **call: Any) -> Any:
+    """Values, all gradients, and the values where none are asked for: another kernel."""
+    weight = next(layer.parameters())
+    x, *state = inputs(*(t.to(weight) for t in tensors))
+    wrt = [x, *state, *layer.parameters()]
+    found = measure(lambda: layer(x, tuple(state), **call), wrt)
+    with torch.no_grad():
+        return found, leaves(layer(x, tuple(state), **call))
+
+
+def agree(cell: Cell, device: str, batch: int = 3, steps: int = 3, call: Any = None, **options):
+    ours, oracle = pair(cell, device, **options)
+    tensors = given(ours, batch, steps)
+    found, expected = (everything(layer, tensors, **call or {}) for layer in (ours, oracle))
+    assert_close(found, expected, TYPES[tensors[0].dtype])
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", EVERY)
+def test_every_cell_with_lengths_resets_and_an_initial_state(name, device):
+    agree(EVERY[name], device, call=MASKS)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", EVERY)
+def test_every_cell_in_two_layers_and_both_directions_with_zoneout(name, device):
+    options = {"num_layers": 2, "bidirectional": True, "zoneout": 0.3}
+    states = EVERY[name].states
+    ours, oracle = pair(EVERY[name], device, **options | {"zoneout": (0.3, 0.1)[: len(states)]})
+    tensors = given(ours, 3, 2)
+    found = [everything(layer.eval(), tensors, lengths=[2, 1, 2]) for layer in (ours, oracle)]
+    assert_close(*found, 1e-5)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("options", [{"zoneout": 0.4}, {"recurrent_dropout": 0.4}], ids=str)
+@pytest.mark.parametrize("name", ["lstm", "lstm-all", "gru-before", "jordan"])
+def test_what_is_dropped_by_the_same_seed_is_what_eager_drops(name, options, device):
+    found = []
+    for engine in ("triton", "eager"):
+        layer = make(EVERY[name], engine=engine, dtype=torch.float32, device=device, **options)
+        torch.manual_seed(6)
+        # Not the oracle in float64, which would draw other numbers.
+        found.append(everything(layer.train(), given(layer, 3, 3)))
+    assert_close(*found, 1e-5)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ODD)
+def test_widths_and_batches_that_are_no_powers_of_two(name, device):
+    for batch in (1, 5):
+        agree(ODD[name], device, batch=batch, steps=2)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["lstm", "gru-before", "lstm-norm"])
+def test_a_batch_that_takes_more_than_one_launch(name, device):
+    agree(ODD[name], device, batch=19, steps=2)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["lstm", "mingru"])
+def test_no_sequences_and_a_single_step(name, device):
+    agree(EVERY[name], device, batch=0)
+    agree(EVERY[name], device, steps=1)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("cell", [cells.MinGRU(3, 70), cells.SRU(3, 70)], ids=repr)
+def test_programs_that_wait_for_nobody_share_units_and_sequences(cell, device, monkeypatch):
+    monkeypatch.setattr(kernel, "_processors", lambda device: 8)
+    agree(cell, device, batch=9, steps=2)  # two programs for 70 units, three groups for 9 rows
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["lstm", "gru-before", "onlstm", "mingru"])
+def test_narrow_types_of_numbers(name, dtype, device):
+    ours, oracle = pair(EVERY[name], device, dtype)
+    tensors = given(ours, 3, 3)
+    found, expected = (everything(layer, tensors) for layer in (ours, oracle))
+    assert {t.dtype for t in leaves(found)} == {dtype}
+    assert_close(found, expected, TYPES[dtype])
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["lstm", "gru-before", "mingru"])
+def test_autocast_multiplies_narrow_numbers_and_keeps_the_state_in_float32(name, device):
+    ours, oracle = pair(EVERY[name], device)
+    found = []
+    for layer in (ours, oracle):
+        x, *state = inputs(*(t.to(next(layer.parameters())) for t in given(ours, 3, 3)))
+        with torch.autocast(device, torch.bfloat16, enabled=layer is ours):
+            values = leaves(layer(x, tuple(state)))
+        wrt = [x, *state, *layer.parameters()]  # the backward pass is outside, as torch advises
+        found.append([values, torch.autograd.grad(values, wrt, cotangents(values))])
+    assert {t.dtype for t in leaves(found[0])} == {torch.float32}
+    assert_close(*found, 2e-2)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["lstm", "lstm-all", "gru-before", "onlstm", "sru-2", "minlstm"])
+def test_derivatives_of_derivatives(name, device):
+    def twice(layer, tensors):
+        x, *state = inputs(*(t.to(next(layer.parameters())) for t in tensors))
+        wrt = [x, *state, *layer.parameters()]
+        values = leaves(layer(x, tuple(state)))
+        every = {"allow_unused": True, "materialize_grads": True}
+        first = torch.autograd.grad(values, wrt, cotangents(values), create_graph=True, **every)
+        forms = zip(first, cotangents(first, seed=3), strict=True)
+        return torch.autograd.grad(sum((g * c).sum() for g, c in forms), wrt, **every)
+
+    ours, oracle = pair(EVERY[name], device)
+    tensors = given(ours, 2, 3)
+    assert_close(twice(ours, tensors), twice(oracle, tensors), 1e-4)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("asked", ["x", "state", "weights", "one weight"])
+@pytest.mark.parametrize("name", ["lstm", "lstm-all"])
+def test_gradients_by_some_of_the_tensors_only(name, asked, device):
+    found = []
+    for layer in pair(EVERY[name], device):
+        x, *state = (t.to(next(layer.parameters())) for t in given(layer, 2, 2))
+        chosen = {
+            "x": [x],
+            "state": state,
+            "weights": list(layer.parameters()),
+            "one weight": [next(layer.parameters())],
+        }[asked]
+        layer.requires_grad_(False)
+        for tensor in chosen:
+            tensor.requires_grad_()
+        found.append(measure(lambda: layer(x, tuple(state)), chosen))  # noqa: B023
+    assert_close(*found, 1e-5)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("which", ["output", "state"])
+def test_gradients_of_the_output_or_of_the_final_state_alone(which, device):
+    found = []
+    for layer in pair(EVERY["lstm"], device):
+        x = given(layer, 2, 3)[0].to(next(layer.parameters())).requires_grad_()
+        y, final = layer(x)
+        values = [y] if which == "output" else list(parts(final))
+        wrt = [x, *layer.parameters()]
+        found.append(torch.autograd.grad(values, wrt, cotangents(values), materialize_grads=True,
+                                         allow_unused=True))  # fmt: skip
+    assert_close(*found, 1e-5)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["lstm", "gru-before", "onlstm"])
+def test_what_is_not_finite_stays_in_its_sequence_and_is_as_in_torch(name, value, device):
+    ours, oracle = pair(EVERY[name], device)
+    x = given(ours, 3, 3)[0].to(device)
+    x[1, 1, 0] = value
+    with torch.no_grad():
+        y, expected = ours(x)[0], oracle(x.double())[0]
+    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+    assert y[:, [0, 2]].isfinite().all()
+
+
+@pytest.mark.medium
+def test_large_values_saturate_as_in_torch(device):
+    ours, oracle = pair(EVERY["lstm"], device)
+    x = 1e30 * given(ours, 3, 3)[0].to(device)
+    assert_close(ours(x), oracle(x.double()), 1e-5)
+
+
+@pytest.mark.medium
+def test_inputs_may_lie_in_memory_in_any_way(device):
+    ours, oracle = pair(EVERY["lstm"], device)
+    x = randn(3, 4, 5, dtype=torch.float32).to(device).permute(2, 1, 0)  # T = 5, B = 4, I = 3
+    assert_close(ours(x), oracle(x.double()), 1e-5)
+
+
+@pytest.mark.medium
+def test_a_state_that_is_changed_in_place_changes_no_output(device):
+    layer, _ = pair(EVERY["lstm"], device)
+    with torch.no_grad():
+        y, state = layer(randn(3, 2, 3, dtype=torch.float32).to(device))
+        before = y.clone()
+        for part in parts(state):
+            part.fill_(7)
+    assert torch.equal(y, before)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("seed", range(6))
+def test_random_graphs(seed, device):
+    agree(GraphCell(random_graph(seed)), device, steps=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6, 150))
+def test_many_random_graphs(seed, device):
+    cell = GraphCell(random_graph(seed))
+    agree(cell, device, call=MASKS)
+    agree(cell, device, batch=17, steps=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRACEABLE)
+def test_every_option_of_every_cell(name, device):
+    agree(TRACEABLE[name], device)
+    agree(TRACEABLE[name], device, call=MASKS, num_layers=2, bidirectional=True)

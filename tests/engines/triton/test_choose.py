@@ -1,0 +1,121 @@
+"""When the triton engine is taken, and why it is not."""
+
+import warnings
+
+import pytest
+import torch
+
+import metarnn
+from metarnn import Cell, cells, explain
+from metarnn.engines import Request, choose, triton
+from tests.helpers.cases import EVERY, make, randn
+from tests.helpers.interpreter import INSTALLED
+from tests.helpers.process import succeed
+
+X = randn(4, 2, 3, dtype=torch.float32)
+needs_triton = pytest.mark.skipif(not INSTALLED, reason="Triton is not installed")
+
+
+def request(cell: Cell = EVERY["lstm"], **options) -> Request:
+    return Request(cell, **{"device": "cuda", **options})
+
+
+@needs_triton
+@pytest.mark.parametrize("name", EVERY)
+def test_on_a_gpu_every_cell_is_run_by_it(name):
+    choice = choose("auto", request(EVERY[name]))
+    assert choice.engine == "triton"
+    assert "Triton" in choice.reason
+    assert choice.ruled_out == {"cpu": "it runs on a CPU, the layer is on cuda"}
+
+
+def test_on_a_cpu_it_is_refused_with_the_reason():
+    layer = make(EVERY["gru"], dtype=torch.float32, engine="triton")  # it may still be moved
+    with pytest.raises(ValueError, match=r"engine='triton'.* on a GPU, the layer is on cpu"):
+        layer(X)
+    ruled_out = explain(make(cells.Elman(3, 4, "gelu"), dtype=torch.float32), X).ruled_out
+    assert ruled_out["triton"] == "it runs on a GPU, the layer is on cpu"
+
+
+def test_where_it_is_interpreted_it_runs_on_a_cpu_if_asked_for_and_never_by_itself(device):
+    if device != "cpu":
+        pytest.skip("there is a GPU: nothing is interpreted")
+    for cell in EVERY.values():
+        assert explain(make(cell, dtype=torch.float32), X).engine != "triton"
+    choice = explain(make(EVERY["lstm"], dtype=torch.float32, engine="triton"), X)
+    assert (choice.engine, choice.reason) == ("triton", "as asked")
+
+
+def test_the_interpreter_is_passed_over_with_a_reason(device, monkeypatch):
+    if device != "cpu":
+        pytest.skip("there is a GPU: nothing is interpreted")
+    monkeypatch.setitem(metarnn.engines.choose.__globals__["CANNOT"], "cpu", lambda _: "left out")
+    ruled_out = explain(make(EVERY["lstm"], dtype=torch.float32), X).ruled_out
+    assert "interpreter is there for tests" in ruled_out["triton"]
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64], ids=str)
+def test_a_type_of_number_it_does_not_have_is_refused_with_those_it_has(dtype):
+    why = f"it computes in float32, bfloat16 or float16, not in {dtype}"
+    assert choose("auto", request(dtype=dtype)).ruled_out["triton"] == why
+    with pytest.raises(ValueError, match=why):
+        choose("triton", request(dtype=dtype))
+
+
+def test_a_layer_in_float64_is_refused_when_it_is_called(device):
+    layer = make(EVERY["lstm"], engine="triton", device=device)
+    with pytest.raises(ValueError, match=r"engine='triton'.*float32, bfloat16 or float16"):
+        layer(X.double().to(device))
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", triton.TYPES, ids=str)
+def test_its_types_of_numbers_are_taken(dtype):
+    assert choose("triton", request(dtype=dtype)).engine == "triton"
+
+
+@needs_triton
+def test_what_it_cannot_do_rules_it_out_with_a_reason():
+    def why(cell: Cell = EVERY["gru"], *needs: str) -> str:
+        return choose("auto", request(cell, needs=needs)).ruled_out["triton"]
+
+    assert "checkpoint_every" in why(EVERY["gru"], "checkpoint_every")
+    assert "gelu" in why(cells.Elman(3, 4, "gelu"))
+    seen = []
+    torch.func.grad(lambda x: seen.append(why()) or x.sum())(X)
+    with torch.autograd.forward_ad.dual_level():
+        seen.append(why())
+    assert ["torch.func" in reason for reason in seen] == [True, True]
+
+
+def test_without_triton_the_next_engine_takes_over_and_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(triton, "_installed", lambda: False)
+    choice = choose("auto", request())
+    assert choice.engine == "native"
+    assert "pip install triton" in choice.ruled_out["triton"]
+    with pytest.raises(ValueError, match="pip install triton"):
+        choose("triton", request())
+
+
+@needs_triton
+def test_after_a_kernel_could_not_be_made_it_is_passed_over_with_one_warning(monkeypatch):
+    monkeypatch.setattr(triton, "_broken", [])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            triton.give_up(RuntimeError("no ptxas"))
+    assert ["without generated GPU kernels" in str(w.message) for w in caught] == [True]
+    choice = choose("auto", request())
+    assert choice.engine != "triton"
+    assert "no ptxas" in choice.ruled_out["triton"]
+
+
+@pytest.mark.medium
+def test_importing_metarnn_imports_neither_triton_nor_torchs_compiler():
+    imported = """
+        import sys, metarnn, metarnn.engines.triton
+        print(*(name for name in ("triton", "torch._dynamo", "torch._inductor")
+                if name in sys.modules))
+    """
+    assert succeed(imported).split() == []

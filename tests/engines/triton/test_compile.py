@@ -1,0 +1,111 @@
+"""Kernels compile for an H200, which need not be there, and fit on it."""
+
+import json
+
+import pytest
+
+from tests.helpers.interpreter import INSTALLED
+from tests.helpers.process import succeed
+
+pytestmark = pytest.mark.skipif(not INSTALLED, reason="Triton is not installed")
+ON_CHIP = 227 << 10
+
+# In a process of its own, since in this one Triton is an interpreter. It prints, for each kernel,
+# the shared memory that one program takes.
+COMPILE = """
+import json
+import torch, triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from metarnn import cells
+from metarnn.engines.cpu.plan import _plan
+from metarnn.engines.triton.fused import loop
+from metarnn.engines.triton.tiling import tile
+from metarnn.graph import GraphCell
+from tests.helpers.random_graphs import random_graph
+
+def shared(kernel, batch, dot, split):
+    made, function = kernel.program, kernel.loop
+    size = dot.itemsize * (2 if split else 1)
+    tiling = tile(made, batch, size, 132)
+    half = dot == torch.bfloat16
+    narrow, dtype = ("*bf16", tl.bfloat16) if half else ("*fp32", tl.float32)
+    constants = {
+        **tiling.constants,
+        **{f"FULL{i}": True for i, (_, has, _) in enumerate(made.states) if has},
+        "DOT": dtype, "SPLIT": split, "ALONE": tiling.programs == 1,
+    }
+    signature, given, attributes = {}, {}, {}
+    for i, name in enumerate(function.arg_names):
+        if name in constants:
+            signature[name], given[i,] = "constexpr", constants[name]
+        elif name in ("steps", "batch", "first"):
+            signature[name] = "i32"
+        elif name in ("counters", "alarm"):
+            signature[name] = "*i32"
+        else:
+            kind = made.arrays[i][0]
+            signature[name] = "*fp32" if kind in ("sum", "initial", "final") else narrow
+            attributes[i,] = [["tt.divisibility", 16]]
+    options = {"num_warps": tiling.warps, "num_stages": tiling.stages}
+    source = ASTSource(function, signature, given, attributes)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata.shared
+
+cell, found = eval(CELL), {}
+made = loop(_plan(cell, MASKS, (), ()))
+for kind in ("infer", "train", "reverse"):
+    for dot, split in TYPES:
+        bytes = shared(getattr(made, kind), BATCH, getattr(torch, dot), split)
+        found[f"{kind} {dot} {split}"] = bytes
+print(json.dumps(found))
+"""
+HALF, SINGLE = [("bfloat16", False)], [("float32", False), ("float32", True)]
+
+
+def check(cell: str, batch: int, types, masks: tuple[str, ...] = ()) -> None:
+    head = f"CELL, BATCH, TYPES, MASKS = {cell!r}, {batch}, {types}, {masks}\n"
+    found = json.loads(succeed(head + COMPILE, TRITON_INTERPRET=None, seconds=600))
+    assert len(found) == 3 * len(types)
+    assert max(found.values()) <= ON_CHIP, found
+
+
+CELLS = {
+    "lstm": "cells.LSTM(256, 256)",
+    "lstm-odd": "cells.LSTM(100, 300, proj_size=70, peephole=True)",
+    "lstm-norm": "cells.LSTM(256, 256, layer_norm=True)",
+    "onlstm": "cells.ONLSTM(96, 96, chunk=8)",
+    "gru-before": "cells.GRU(256, 256, reset='before')",
+    "mingru": "cells.MinGRU(256, 256)",
+    "graph": "GraphCell(random_graph(5))",
+    "one": "cells.LSTM(1, 1)",
+}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["lstm", "graph"])
+def test_kernels_compile_and_fit(name):
+    check(CELLS[name], 64, HALF)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CELLS)
+def test_kernels_of_many_cells_compile_and_fit(name):
+    check(CELLS[name], 64, HALF + SINGLE)
+    check(CELLS[name], 5, HALF, masks=("alive", "resets"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hidden", [512, 1000, 2048])
+def test_kernels_of_wide_cells_compile_and_fit(hidden):
+    check(f"cells.LSTM({hidden}, {hidden})", 256, HALF + SINGLE)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(20))
+def test_kernels_of_random_graphs_compile_and_fit(seed):
+    check(f"GraphCell(random_graph({seed}))", 64, HALF)

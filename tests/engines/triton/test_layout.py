@@ -1,0 +1,179 @@
+"""Who computes what, and who waits for whom: claims on the layout alone, without Triton."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from metarnn import Cell, cells
+from metarnn.engines.cpu.plan import _plan
+from metarnn.engines.triton.fused import Loop, loop
+from metarnn.engines.triton.layout import Layout
+from metarnn.graph import Graph, GraphCell
+from tests.helpers.cases import EVERY, LINEAR
+from tests.helpers.random_graphs import random_graph
+
+MASKS = ("alive", "resets")
+
+
+def loop_of(cell: Cell, masks: tuple[str, ...] = ()) -> Loop:
+    return loop(_plan(cell, masks, (), ()))
+
+
+def graphs(cell: Cell, masks: tuple[str, ...] = ()) -> dict[str, Graph]:
+    made = loop_of(cell, masks)
+    return {**made._graphs, "reverse": made.back.graph}
+
+
+def layouts(cell: Cell, masks: tuple[str, ...] = ()) -> dict[str, Layout]:
+    return {which: Layout(graph) for which, graph in graphs(cell, masks).items()}
+
+
+def barriers(cell: Cell, masks: tuple[str, ...] = ()) -> set[int]:
+    return {len(layout.barriers) for layout in layouts(cell, masks).values()}
+
+
+@pytest.mark.parametrize("masks", [(), MASKS], ids=str)
+@pytest.mark.parametrize(
+    ("cell", "count"),
+    [
+        (cells.LSTM(3, 5), 1),
+        (cells.LSTM(3, 5, peephole=True, coupled=True), 1),
+        (cells.Elman(3, 5), 1),
+        (cells.GRU(3, 5), 1),
+        (cells.GRU(3, 5, reset="before"), 2),
+    ],
+    ids=str,
+)
+def test_a_step_has_a_barrier_for_each_product_that_waits_for_another(cell, count, masks):
+    assert barriers(cell, masks) == {count}
+
+
+def test_a_projection_waits_for_the_step_and_the_next_step_for_it():
+    assert barriers(cells.LSTM(3, 5, proj_size=2)) == {2}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_step_without_products_has_no_barrier(name):
+    assert barriers(LINEAR[name]) == {0}
+
+
+def test_only_what_needs_whole_rows_is_shared_out_by_rows():
+    def rows(cell):
+        return {which: any(not segment.width for segment in layout.segments)
+                for which, layout in layouts(cell).items()}  # fmt: skip
+
+    assert set(rows(cells.LSTM(3, 5)).values()) == {False}
+    assert set(rows(cells.GRU(3, 5, reset="before")).values()) == {False}
+    assert set(rows(cells.LSTM(3, 5, layer_norm=True)).values()) == {True}
+    assert set(rows(cells.ONLSTM(3, 4, chunk=2)).values()) == {True}
+
+
+def test_a_state_that_only_its_own_units_read_stays_in_registers():
+    forward = layouts(cells.LSTM(3, 5))["infer"]
+    assert forward.carried == {0, 1}
+    assert [forward.state_in_memory(i) for i in (0, 1)] == [True, False]  # products read h, not c
+    norm = layouts(cells.LSTM(3, 5, layer_norm=True))["infer"]
+    assert norm.carried == set()  # its rows are shared out another way
+
+
+def test_a_state_that_nothing_reads_stays_in_registers():
+    layout = layouts(cells.SRU(3, 5, version=2))["infer"]
+    assert layout.state_node(0) is None
+    assert layout.carried == {0, 1}
+    assert not layout.state_in_memory(0)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_node_is_computed_once_after_what_it_needs(name):
+    for layout in layouts(EVERY[name], MASKS).values():
+        check_order(layout)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_every_node_of_a_random_graph_is_computed_once_after_what_it_needs(seed):
+    for layout in layouts(GraphCell(random_graph(seed))).values():
+        check_order(layout)
+
+
+def check_order(layout: Layout) -> None:
+    computed = [k for s in layout.segments for k in (*s.products, *s.rest, *s.loose)]
+    assert len(computed) == len(set(computed))
+    needed = {k for k, node in enumerate(layout.nodes) if not node.source and node.op != "slice"}
+    assert needed | set(layout.stores) == set(computed)
+    place = {k: i for i, k in enumerate(computed)}
+    for k in computed:
+        for a in layout.nodes[k].args:
+            root, _ = layout.root(a)
+            assert layout.nodes[root].source or place[root] < place[k] or k in layout.stores
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_cell_reads_what_another_program_has_not_yet_written(name):
+    for masks in ((), MASKS):
+        for which, layout in layouts(EVERY[name], masks).items():
+            assert not unordered(layout), which
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_random_graph_reads_what_another_program_has_not_yet_written(seed):
+    for which, layout in layouts(GraphCell(random_graph(seed))).items():
+        assert not unordered(layout), which
+
+
+def test_without_barriers_there_would_be_something_to_find():
+    layout = layouts(cells.LSTM(3, 5))["infer"]
+    layout.barriers = set()
+    assert unordered(layout)
+
+
+# By brute force: which program writes and which reads each number of each value.
+
+Owner = tuple[object, ...]
+
+
+def unordered(layout: Layout) -> list[tuple[int, int]]:
+    """(value, user): another program may read it too early, or find it overwritten."""
+    steps, found = len(layout.segments), []
+
+    def meet(after: int, until: int) -> bool:
+        return any(number % steps in layout.barriers for number in range(after + 1, until + 1))
+
+    for k, node in enumerate(layout.nodes):
+        if node.op == "slice" or (node.source and node.op != "state"):
+            continue
+        state = node.op == "state"
+        written = layout.home[layout.graph.next_states[node["index"]] if state else k]
+        for user, start, width in readers(layout, k):
+            owners = writers(layout, written, node.width)[start : start + width]
+            if owners == consumers(layout, user, width):
+                continue
+            read = layout.home[user] + state * steps
+            again = written + (3 if state else 2) * steps  # so many slots are in the ring
+            if not (meet(written, read) and meet(read, again)):
+                found.append((k, user))
+    return found
+
+
+def readers(layout: Layout, k: int) -> Iterator[tuple[int, int, int]]:
+    """(user, start, width): who reads which numbers of a node."""
+    for user, node in enumerate(layout.nodes):
+        if node.op != "slice" or user in layout.stores:
+            for a in [user] if node.op == "slice" else node.args:
+                root, start = layout.root(a)
+                if root == k:
+                    yield user, start, layout.nodes[a].width
+
+
+def writers(layout: Layout, number: int, width: int) -> list[Owner]:
+    """For each number of a row who writes it, in a segment."""
+    n = layout.segments[number].width
+    if not n:
+        return [("whole row",)] * width
+    return [("everyone", n)] if width == 1 < n else [("unit", n, c % n) for c in range(width)]
+
+
+def consumers(layout: Layout, user: int, width: int) -> list[Owner]:
+    """For each number that a user reads who reads it."""
+    if layout.nodes[user].op == "linear":
+        return [("all",)] * width
+    return writers(layout, layout.home[user], width)

@@ -1,0 +1,199 @@
+"""Programs that run at the same time never read and write the same number unordered.
+
+The interpreter runs programs one after the other, so their results are of no use here. But which
+addresses they read and write, and where they meet, does not depend on any number: from a record
+of that follows every race there could be.
+"""
+
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from metarnn import Cell, cells
+from metarnn.engines.triton import fused, kernel, tiling
+from metarnn.engines.triton.layout import Layout
+from metarnn.graph import GraphCell
+from tests.helpers import interpreter
+from tests.helpers.cases import EVERY, make, randn, random_state
+from tests.helpers.compare import leaves
+from tests.helpers.random_graphs import random_graph
+
+pytestmark = [
+    pytest.mark.medium,
+    pytest.mark.skipif(interpreter.ON_GPU, reason="what is recorded is the interpreter's work"),
+]
+PROGRAMS, STEPS = 3, 5  # more steps than a ring of states has slots
+
+
+@dataclass(frozen=True)
+class Access:
+    program: int
+    writes: bool
+    arrived: int  # how often the program had told the others that it is there,
+    awaited: int  # for how many of these meetings it had waited until all are there,
+    phase: int  # and how often its own threads had waited for one another
+
+
+@dataclass
+class Past:
+    """What one program has done so far."""
+
+    accesses: list[tuple[int, Access]] = field(default_factory=list)  # with addresses
+    arrived: int = 0
+    awaited: int = 0
+    phase: int = 0
+
+
+class Record:
+    """The accesses of all programs of a launch; the races of all launches."""
+
+    def __init__(self) -> None:
+        self.programs: dict[int, Past] = {}
+        self.sums: list[range] = []
+        self.launches = 0
+        self.races: set[tuple[Access, Access]] = set()
+
+    def now(self, program: int) -> Past:
+        return self.programs.setdefault(program, Past())
+
+    def access(self, program: int, pointers: Any, mask: Any, writes: bool) -> None:
+        now = self.now(program)
+        access = Access(program, writes, now.arrived, now.awaited, now.phase)
+        addresses, asked = np.broadcast_arrays(pointers.data, mask.data)
+        now.accesses += [(address, access) for address in np.unique(addresses[asked]).tolist()]
+
+    def finish(self) -> None:
+        """Find the races of a launch, and make room for the next."""
+        self.launches += 1
+        found: dict[int, set[Access]] = {}
+        for past in self.programs.values():
+            for address, access in past.accesses:
+                found.setdefault(address, set()).add(access)
+        for address, accesses in found.items():
+            for pair in combinations(accesses, 2):
+                if not (_ordered(*pair) or self._added(address, *pair)):
+                    self.races.add(pair)
+        self.programs = {}
+
+    def _added(self, address: int, a: Access, b: Access) -> bool:
+        """Whether a program adds to its sum: it reads first, since it stores what it has read."""
+        return a.program == b.program and any(address in each for each in self.sums)
+
+
+def _ordered(a: Access, b: Access) -> bool:
+    """Whether it is the same whichever comes first, or known which, at any speed of programs."""
+    if not a.writes and not b.writes:
+        return True
+    if a.program == b.program:  # which of its threads it is we do not know
+        return a.phase != b.phase
+    if a.program // PROGRAMS != b.program // PROGRAMS:  # of two groups, which never meet
+        return False
+    return b.awaited > a.arrived or a.awaited > b.arrived
+
+
+@pytest.fixture
+def record(device, monkeypatch):
+    from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
+
+    from metarnn.engines.triton import prelude
+
+    record = Record()
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+    start, prepare = kernel._start, kernel.Kernel._run
+
+    def create_masked_load(self, pointers, mask, *rest):
+        record.access(self.grid_idx[0], pointers, mask, False)
+        return load(self, pointers, mask, *rest)
+
+    def create_masked_store(self, pointers, value, mask, *rest):
+        record.access(self.grid_idx[0], pointers, mask, True)
+        return store(self, pointers, value, mask, *rest)
+
+    def create_barrier(self):
+        record.now(self.grid_idx[0]).phase += 1
+
+    def arrive(counter, alone):
+        now = record.now(interpreter_builder.grid_idx[0])
+        now.phase += 1
+        now.arrived += 1
+
+    def wait(counter, target, fine, alone):
+        now = record.now(interpreter_builder.grid_idx[0])
+        now.awaited = int(np.max(target.handle.data)) // PROGRAMS
+        assert now.awaited <= now.arrived, "a program waits for itself"
+        now.phase += 1
+        return fine
+
+    def started(*arguments):
+        start(*arguments)
+        record.finish()
+
+    def prepared(self, launch, arrays, *rest):
+        sums = [tensor for (kind, _), tensor in arrays.items() if kind == "sum"]
+        record.sums = [range(t.data_ptr(), t.data_ptr() + t.nbytes) for t in sums]
+        prepare(self, launch, arrays, *rest)
+
+    def tile(program, batch, size, processors, room=1.0):
+        if not program.barriers and not program.groups:
+            return tiling.tile(program, batch, size, 8, room)
+        return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_load", create_masked_load)
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_store", create_masked_store)
+    monkeypatch.setattr(InterpreterBuilder, "create_barrier", create_barrier)
+    monkeypatch.setattr(prelude, "arrive", arrive)
+    monkeypatch.setattr(prelude, "wait", wait)
+    monkeypatch.setattr(kernel, "_start", started)
+    monkeypatch.setattr(kernel.Kernel, "_run", prepared)
+    monkeypatch.setattr(kernel, "tile", tile)
+    # Kernels made under these circumstances are for this test alone.
+    fused.loop.cache_clear()
+    yield record
+    fused.loop.cache_clear()
+
+
+def run(cell: Cell, batch: int = 2, **call: Any) -> None:
+    """All three kernels of a cell: with and without gradients, and backward."""
+    layer = make(cell, engine="triton", dtype=torch.float32)
+    x = randn(STEPS, batch, cell.input_size, dtype=torch.float32)
+    state = random_state(layer, batch)
+    with torch.no_grad():
+        layer(x, state, **call)
+    sum(value.sum() for value in leaves(layer(x, state, **call))).backward()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_cell_has_a_race(name, record):
+    run(EVERY[name])
+    assert record.launches == 3
+    assert not record.races
+
+
+@pytest.mark.parametrize("name", ["lstm", "lstm-all"])
+def test_the_record_shows_a_race_where_a_barrier_is_left_out(name, record, monkeypatch):
+    monkeypatch.setattr(Layout, "_barriers", lambda self: set())
+    run(EVERY[name])
+    assert record.races
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_random_graph_has_a_race(seed, record):
+    run(GraphCell(random_graph(seed)))
+    assert not record.races
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8, 200))
+def test_none_of_many_random_graphs_has_a_race(seed, record):
+    run(GraphCell(random_graph(seed)), batch=17)
+    assert not record.races
+
+
+def test_two_groups_share_nothing(record):
+    run(cells.LSTM(3, 5), batch=17)
+    assert record.launches == 3
+    assert not record.races

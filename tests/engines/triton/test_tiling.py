@@ -1,0 +1,140 @@
+"""How work is shared among programs, for any number of processors."""
+
+import re
+from itertools import product
+
+import pytest
+
+from metarnn import cells
+from metarnn.engines.cpu.plan import _plan
+from metarnn.engines.triton.fused import loop
+from metarnn.engines.triton.program import Program, power
+from metarnn.engines.triton.tiling import Tiling, tile
+from metarnn.graph import GraphCell
+from tests.helpers.random_graphs import random_graph
+
+CELLS = {
+    "lstm-1": cells.LSTM(3, 1),
+    "lstm-5": cells.LSTM(3, 5),
+    "lstm-256": cells.LSTM(256, 256),
+    "lstm-1000": cells.LSTM(256, 1000),
+    "lstm-norm": cells.LSTM(64, 300, layer_norm=True),
+    "lstm-proj": cells.LSTM(64, 512, proj_size=100),
+    "gru-before": cells.GRU(64, 768, reset="before"),
+    "onlstm": cells.ONLSTM(64, 96, chunk=8),
+    "mingru": cells.MinGRU(64, 700),
+    "sru": cells.SRU(64, 700, version=2),
+    **{f"graph-{seed}": GraphCell(random_graph(seed)) for seed in range(20)},
+}
+KINDS = ("infer", "train", "reverse")
+PROCESSORS = [1, 2, 3, 7, 16, 78, 108, 132, 160]
+BATCHES = [1, 2, 5, 16, 17, 64, 100, 129, 1000]
+ON_CHIP = 227 << 10  # of an H100 or H200: shared memory that one program may take
+
+
+def program(name: str, kind: str) -> Program:
+    return getattr(loop(_plan(CELLS[name], (), (), ())), kind).program
+
+
+def tilings(made: Program, size: int) -> list[tuple[int, int, Tiling]]:
+    found = []
+    for processors, batch in product(PROCESSORS, BATCHES):
+        if -(-max(made.widths) // 128) <= processors:
+            found.append((processors, batch, tile(made, batch, size, processors)))
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CELLS)
+def test_every_tiling_does_all_the_work_with_programs_that_run_at_once(name, kind, size):
+    made = program(name, kind)
+    for processors, batch, t in tilings(made, size):
+        where = f"{processors} processors, a batch of {batch}: {t}"
+        if t.programs > 1 and made.meets:  # else nobody waits for a program that has no place
+            assert t.programs * t.groups <= processors, where
+        assert t.groups <= -(-batch // t.rows), where
+        assert {n: t.programs * u >= n for n, u in t.units.items()} == dict.fromkeys(
+            made.widths, True
+        ), where
+        assert len(t.chunks) == len(made.groups), where
+        for group, c in zip(made.groups, t.chunks, strict=True):
+            assert c.inner >= group.inner, where
+            assert c.inner % c.chunk == 0, where
+            assert not c.held or c.chunk == c.inner, where
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CELLS)
+def test_what_triton_needs_as_a_power_of_two_is_one(name, kind):
+    made = program(name, kind)
+    for _, _, t in tilings(made, 2):
+        sizes = [t.rows, *t.units.values(), *(c.chunk for c in t.chunks), t.warps]
+        assert all(n == power(n) for n in sizes), t
+        for group, c in zip(made.groups, t.chunks, strict=True):
+            assert t.rows >= 16, "a tensor core multiplies 16 rows at least"
+            assert c.chunk >= 16
+            assert t.programs == 1 or t.units[group.width] * group.padded >= 8
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("name", CELLS)
+def test_the_chunks_of_a_product_in_flight_fit_on_the_chip(name, size):
+    for kind in KINDS:
+        made = program(name, kind)
+        for processors, batch, t in tilings(made, size):
+            if processors < 40:  # with fewer, `room` is halved until Triton finds it enough
+                continue
+            for group, c in zip(made.groups, t.chunks, strict=True):
+                columns = t.units[group.width] * group.padded
+                copies = 1 if c.held else t.stages
+                # 8 bytes are a weight in two parts, which its argument is not kept in.
+                bytes = copies * c.chunk * (t.rows * min(size, 4) + columns * size)
+                assert bytes <= ON_CHIP, f"{processors} processors, a batch of {batch}: {t}"
+
+
+@pytest.mark.parametrize("name", ["lstm-256", "lstm-1000", "gru-before"])
+def test_less_room_on_the_chip_means_smaller_chunks(name):
+    def bytes(room: float) -> int:
+        t = tile(program(name, "train"), 64, 4, 132, room)
+        return max(c.chunk * (0 if c.held else 1) for c in t.chunks)
+
+    assert bytes(1.0) >= bytes(0.5) >= bytes(0.1)
+    assert bytes(1.0) > bytes(0.05) or bytes(1.0) == 0
+
+
+@pytest.mark.parametrize("processors", [2, 3, 7])
+def test_rows_too_wide_for_so_few_processors_are_refused(processors):
+    wide = program("lstm-1000", "train")
+    message = re.escape(f"rows of 1000 numbers are too wide for {processors} processors")
+    with pytest.raises(ValueError, match=message):
+        tile(wide, 8, 4, processors)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_one_processor_is_one_program_for_everything(name):
+    made = program(name, "train")
+    t = tile(made, 100, 4, 1)
+    assert (t.programs, t.groups) == (1, 1)
+    assert all(units >= n for n, units in t.units.items())
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_where_programs_do_not_meet_the_kernel_does_not_wait(name):
+    for kind in KINDS:
+        made = program(name, kind)
+        if not made.meets and not made.rows:
+            assert "wait(counter" not in made.source
+            assert "arrive(counter" not in made.source
+        if not made.meets and made.rows:
+            assert tile(made, 100, 4, 132).programs == 1
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_constants_are_those_that_the_kernel_takes(name):
+    for kind in KINDS:
+        made = program(name, kind)
+        head = made.source.split("):\n")[0]
+        taken = set(re.findall(r"(\w+): tl\.constexpr", head))
+        flags = {"DOT", "SPLIT", "ALONE", *(n for n in taken if n.startswith("FULL"))}
+        assert set(tile(made, 64, 2, 132).constants) == taken - flags

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.nn.utils.rnn import PackedSequence
 
 from metarnn.cells import Cell, Feedback, State, check, shapes
@@ -229,9 +230,9 @@ class Recurrent(nn.Module):
         return call.leave(y), final[0] if len(final) == 1 else final
 
     # torch.compile would unroll a loop over time, for minutes; so it leaves the layer as it is, and
-    # compiles the model around it. Not `torch.compiler.disable`, which imports the compiler at once:
-    # that doubles the time of `import metarnn`.
-    _uncompiled: Any = torch._disable_dynamo(_forward)
+    # compiles the model around it. `torch.compiler.disable` would import the compiler at once, and
+    # double the time of `import metarnn`.
+    _uncompiled: Any = _disable_dynamo(_forward)
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """One time step, for inputs that arrive one by one: x [B, I] or [I] -> output, state.

@@ -65,19 +65,18 @@ def test_every_cell_with_lengths_resets_and_an_initial_state(name, device):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", EVERY)
-def test_every_cell_in_two_layers_and_both_directions_with_zoneout(name, device):
-    options = {"num_layers": 2, "bidirectional": True, "zoneout": 0.3}
-    states = EVERY[name].states
-    ours, oracle = pair(EVERY[name], device, **options | {"zoneout": (0.3, 0.1)[: len(states)]})
+@pytest.mark.parametrize("name", ["lstm", "jordan", "gru", "qrnn-2", "sru-2"])
+def test_two_layers_and_both_directions_with_zoneout(name, device):
+    zoneout = (0.3, 0.1)[: len(EVERY[name].states)]
+    ours, oracle = pair(EVERY[name], device, num_layers=2, bidirectional=True, zoneout=zoneout)
     tensors = given(ours, 3, 2)
     found = [everything(layer.eval(), tensors, lengths=[2, 1, 2]) for layer in (ours, oracle)]
-    assert_close(*found, 1e-5)
+    assert_close(found[0], found[1], 1e-5)
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("options", [{"zoneout": 0.4}, {"recurrent_dropout": 0.4}], ids=str)
-@pytest.mark.parametrize("name", ["lstm", "lstm-all", "gru-before", "jordan"])
+@pytest.mark.parametrize("name", ["lstm", "lstm-all"])
 def test_what_is_dropped_by_the_same_seed_is_what_eager_drops(name, options, device):
     found = []
     for engine in ("triton", "eager"):
@@ -85,7 +84,7 @@ def test_what_is_dropped_by_the_same_seed_is_what_eager_drops(name, options, dev
         torch.manual_seed(6)
         # Not the oracle in float64, which would draw other numbers.
         found.append(everything(layer.train(), given(layer, 3, 3)))
-    assert_close(*found, 1e-5)
+    assert_close(found[0], found[1], 1e-5)
 
 
 @pytest.mark.medium
@@ -96,7 +95,7 @@ def test_widths_and_batches_that_are_no_powers_of_two(name, device):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", ["lstm", "gru-before", "lstm-norm"])
+@pytest.mark.parametrize("name", ["lstm", "gru-before"])
 def test_a_batch_that_takes_more_than_one_launch(name, device):
     agree(ODD[name], device, batch=19, steps=2)
 
@@ -117,7 +116,7 @@ def test_programs_that_wait_for_nobody_share_units_and_sequences(cell, device, m
 
 @pytest.mark.medium
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["lstm", "gru-before", "onlstm", "mingru"])
+@pytest.mark.parametrize("name", ["lstm", "gru-before", "mingru"])
 def test_narrow_types_of_numbers(name, dtype, device):
     ours, oracle = pair(EVERY[name], device, dtype)
     tensors = given(ours, 3, 3)
@@ -138,20 +137,20 @@ def test_autocast_multiplies_narrow_numbers_and_keeps_the_state_in_float32(name,
         wrt = [x, *state, *layer.parameters()]  # the backward pass is outside, as torch advises
         found.append([values, torch.autograd.grad(values, wrt, cotangents(values))])
     assert {t.dtype for t in leaves(found[0])} == {torch.float32}
-    assert_close(*found, 2e-2)
+    assert_close(found[0], found[1], 2e-2)
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", ["lstm", "lstm-all", "gru-before", "onlstm", "sru-2", "minlstm"])
+@pytest.mark.parametrize("name", ["lstm", "lstm-all", "gru-before", "sru-2"])
 def test_derivatives_of_derivatives(name, device):
     def twice(layer, tensors):
         x, *state = inputs(*(t.to(next(layer.parameters())) for t in tensors))
         wrt = [x, *state, *layer.parameters()]
         values = leaves(layer(x, tuple(state)))
-        every = {"allow_unused": True, "materialize_grads": True}
+        every: Any = {"allow_unused": True, "materialize_grads": True}
         first = torch.autograd.grad(values, wrt, cotangents(values), create_graph=True, **every)
-        forms = zip(first, cotangents(first, seed=3), strict=True)
-        return torch.autograd.grad(sum((g * c).sum() for g, c in forms), wrt, **every)
+        forms = [(g * c).sum() for g, c in zip(first, cotangents(first, seed=3), strict=True)]
+        return torch.autograd.grad(torch.stack(forms).sum(), wrt, **every)
 
     ours, oracle = pair(EVERY[name], device)
     tensors = given(ours, 2, 3)
@@ -160,10 +159,9 @@ def test_derivatives_of_derivatives(name, device):
 
 @pytest.mark.medium
 @pytest.mark.parametrize("asked", ["x", "state", "weights", "one weight"])
-@pytest.mark.parametrize("name", ["lstm", "lstm-all"])
-def test_gradients_by_some_of_the_tensors_only(name, asked, device):
+def test_gradients_by_some_of_the_tensors_only(asked, device):
     found = []
-    for layer in pair(EVERY[name], device):
+    for layer in pair(EVERY["lstm"], device):
         x, *state = (t.to(next(layer.parameters())) for t in given(layer, 2, 2))
         chosen = {
             "x": [x],
@@ -175,7 +173,7 @@ def test_gradients_by_some_of_the_tensors_only(name, asked, device):
         for tensor in chosen:
             tensor.requires_grad_()
         found.append(measure(lambda: layer(x, tuple(state)), chosen))  # noqa: B023
-    assert_close(*found, 1e-5)
+    assert_close(found[0], found[1], 1e-5)
 
 
 @pytest.mark.medium
@@ -189,7 +187,7 @@ def test_gradients_of_the_output_or_of_the_final_state_alone(which, device):
         wrt = [x, *layer.parameters()]
         found.append(torch.autograd.grad(values, wrt, cotangents(values), materialize_grads=True,
                                          allow_unused=True))  # fmt: skip
-    assert_close(*found, 1e-5)
+    assert_close(found[0], found[1], 1e-5)
 
 
 @pytest.mark.medium
@@ -231,13 +229,13 @@ def test_a_state_that_is_changed_in_place_changes_no_output(device):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_graphs(seed, device):
     agree(GraphCell(random_graph(seed)), device, steps=2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6, 150))
+@pytest.mark.parametrize("seed", range(4, 150))
 def test_many_random_graphs(seed, device):
     cell = GraphCell(random_graph(seed))
     agree(cell, device, call=MASKS)

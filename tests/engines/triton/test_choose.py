@@ -5,9 +5,9 @@ import warnings
 import pytest
 import torch
 
-import metarnn
 from metarnn import Cell, cells, explain
 from metarnn.engines import Request, choose, triton
+from metarnn.engines.choose import CANNOT
 from tests.helpers.cases import EVERY, make, randn
 from tests.helpers.interpreter import INSTALLED
 from tests.helpers.process import succeed
@@ -49,7 +49,7 @@ def test_where_it_is_interpreted_it_runs_on_a_cpu_if_asked_for_and_never_by_itse
 def test_the_interpreter_is_passed_over_with_a_reason(device, monkeypatch):
     if device != "cpu":
         pytest.skip("there is a GPU: nothing is interpreted")
-    monkeypatch.setitem(metarnn.engines.choose.__globals__["CANNOT"], "cpu", lambda _: "left out")
+    monkeypatch.setitem(CANNOT, "cpu", lambda _: "left out")
     ruled_out = explain(make(EVERY["lstm"], dtype=torch.float32), X).ruled_out
     assert "interpreter is there for tests" in ruled_out["triton"]
 

@@ -32,7 +32,7 @@ PROGRAMS, STEPS = 3, 5  # more steps than a ring of states has slots
 @dataclass(frozen=True)
 class Access:
     program: int
-    writes: bool
+    value: bytes | None  # what is written
     arrived: int  # how often the program had told the others that it is there,
     awaited: int  # for how many of these meetings it had waited until all are there,
     phase: int  # and how often its own threads had waited for one another
@@ -60,11 +60,14 @@ class Record:
     def now(self, program: int) -> Past:
         return self.programs.setdefault(program, Past())
 
-    def access(self, program: int, pointers: Any, mask: Any, writes: bool) -> None:
+    def access(self, program: int, pointers: Any, mask: Any, value: Any = None) -> None:
         now = self.now(program)
-        access = Access(program, writes, now.arrived, now.awaited, now.phase)
         addresses, asked = np.broadcast_arrays(pointers.data, mask.data)
-        now.accesses += [(address, access) for address in np.unique(addresses[asked]).tolist()]
+        written = None if value is None else np.broadcast_to(value.data, addresses.shape)[asked]
+        for i, address in enumerate(addresses[asked].tolist()):
+            bits = None if written is None else written[i].tobytes()
+            access = Access(program, bits, now.arrived, now.awaited, now.phase)
+            now.accesses.append((address, access))
 
     def finish(self) -> None:
         """Find the races of a launch, and make room for the next."""
@@ -86,7 +89,7 @@ class Record:
 
 def _ordered(a: Access, b: Access) -> bool:
     """Whether it is the same whichever comes first, or known which, at any speed of programs."""
-    if not a.writes and not b.writes:
+    if a.value == b.value:  # both read, or (one number a sequence) both write the same
         return True
     if a.program == b.program:  # which of its threads it is we do not know
         return a.phase != b.phase
@@ -106,11 +109,11 @@ def record(device, monkeypatch):
     start, prepare = kernel._start, kernel.Kernel._run
 
     def create_masked_load(self, pointers, mask, *rest):
-        record.access(self.grid_idx[0], pointers, mask, False)
+        record.access(self.grid_idx[0], pointers, mask)
         return load(self, pointers, mask, *rest)
 
     def create_masked_store(self, pointers, value, mask, *rest):
-        record.access(self.grid_idx[0], pointers, mask, True)
+        record.access(self.grid_idx[0], pointers, mask, value)
         return store(self, pointers, value, mask, *rest)
 
     def create_barrier(self):
@@ -163,7 +166,7 @@ def run(cell: Cell, batch: int = 2, **call: Any) -> None:
     state = random_state(layer, batch)
     with torch.no_grad():
         layer(x, state, **call)
-    sum(value.sum() for value in leaves(layer(x, state, **call))).backward()
+    torch.cat([value.flatten() for value in leaves(layer(x, state, **call))]).sum().backward()
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -180,14 +183,14 @@ def test_the_record_shows_a_race_where_a_barrier_is_left_out(name, record, monke
     assert record.races
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_no_random_graph_has_a_race(seed, record):
     run(GraphCell(random_graph(seed)))
     assert not record.races
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8, 200))
+@pytest.mark.parametrize("seed", range(5, 200))
 def test_none_of_many_random_graphs_has_a_race(seed, record):
     run(GraphCell(random_graph(seed)), batch=17)
     assert not record.races

@@ -96,7 +96,11 @@ def run_with(engine: str, recurrence: Recurrence, checkpoint_every: int) -> tupl
             cpu.give_up(error)  # warns; from now on the choice falls on the next engine
             engine = "scan" if recurrence.cell.linear else "eager"
     if engine == "triton":
-        return triton.run(recurrence)
+        try:
+            return triton.run(recurrence)
+        except triton.CannotLaunch as error:
+            triton.give_up(error)
+            engine = "scan" if recurrence.cell.linear else "eager"
     if engine == "scan":
         return scan.run(recurrence)
     return eager.run(recurrence, checkpoint_every)

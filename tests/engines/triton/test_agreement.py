@@ -10,7 +10,7 @@ from torch import Tensor
 from metarnn import Cell, Recurrent, cells
 from metarnn.engines.triton import kernel
 from metarnn.graph import GraphCell
-from tests.helpers.cases import EVERY, TRACEABLE, make, parts, randn, random_state
+from tests.helpers.cases import EVERY, LINEAR, TRACEABLE, make, parts, randn, random_state
 from tests.helpers.compare import assert_close, cotangents, inputs, leaves, measure
 from tests.helpers.random_graphs import random_graph
 
@@ -108,10 +108,16 @@ def test_no_sequences_and_a_single_step(name, device):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("cell", [cells.MinGRU(3, 70), cells.SRU(3, 70)], ids=repr)
-def test_programs_that_wait_for_nobody_share_units_and_sequences(cell, device, monkeypatch):
-    monkeypatch.setattr(kernel, "_processors", lambda device: 8)
-    agree(cell, device, batch=9, steps=2)  # two programs for 70 units, three groups for 9 rows
+def test_programs_that_wait_for_nobody_share_units_and_sequences(device, monkeypatch):
+    monkeypatch.setattr(kernel, "processors", lambda device: 8)
+    # Two programs for 70 units, three groups for 9 rows.
+    agree(cells.SRU(3, 70, version=2), device, batch=9, steps=2)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_scan_over_several_segments_of_time(name, device):
+    agree(LINEAR[name], device, batch=2, steps=21)
 
 
 @pytest.mark.medium

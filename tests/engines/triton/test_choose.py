@@ -119,3 +119,30 @@ def test_importing_metarnn_imports_neither_triton_nor_torchs_compiler():
                 if name in sys.modules))
     """
     assert succeed(imported).split() == []
+
+
+class Refused(Exception):
+    pass
+
+
+@pytest.mark.parametrize("which", ["_forward", "_reverse"])
+def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
+    which, device, monkeypatch
+):
+    from metarnn.engines import triton
+    from metarnn.engines.triton import fused
+
+    def refuse(*args, **kwargs):
+        raise triton.CannotLaunch("no such instruction") from Refused()
+
+    monkeypatch.setattr(triton, "_broken", [])
+    monkeypatch.setattr(fused, which, refuse)
+    x = torch.randn(3, 2, 3, device=device)
+    layer = make(EVERY["lstm"], engine="triton").to(device, torch.float32)
+    expected = make(EVERY["lstm"], engine="eager").to(device, torch.float32)
+    expected.load_state_dict(layer.state_dict())
+    with pytest.warns(RuntimeWarning, match="no such instruction"):
+        layer(x)[0].sum().backward()
+    expected(x)[0].sum().backward()
+    for found, right in zip(layer.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, right.grad)

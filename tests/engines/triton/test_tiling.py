@@ -134,6 +134,8 @@ def test_where_programs_do_not_meet_the_kernel_does_not_wait(name):
 def test_constants_are_those_that_the_kernel_takes(name):
     for kind in KINDS:
         made = program(name, kind)
+        if "counters" not in made.source:
+            continue  # a scan has no tiling
         head = made.source.split("):\n")[0]
         taken = set(re.findall(r"(\w+): tl\.constexpr", head))
         flags = {"DOT", "SPLIT", "ALONE", *(n for n in taken if n.startswith("FULL"))}

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from metarnn.cells import State
     from metarnn.engines.recurrence import Recurrence
 
+
+class CannotLaunch(RuntimeError):
+    """A kernel could not be compiled, or not be launched the first time."""
+
+
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _broken: list[str] = []  # why a kernel could not be made in this process, once it could not
 
@@ -58,7 +63,7 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
 def give_up(error: Exception) -> None:
     """Use the engine no more in this process, and say so once."""
     if not _broken:
-        _broken.append(f"Triton could not compile a kernel: {error}")
+        _broken.append(f"a kernel could not be compiled: {error}")
         warnings.warn(
             f"metarnn runs without generated GPU kernels, slower: {error}",
             RuntimeWarning,

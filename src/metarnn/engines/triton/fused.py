@@ -13,6 +13,7 @@ from torch import Tensor
 from metarnn.engines.anyorder import composed
 from metarnn.engines.cpu.fused import composition, gradient_of_map
 from metarnn.engines.cpu.plan import MASKS, Plan
+from metarnn.engines.triton import CannotLaunch, give_up
 from metarnn.engines.triton.emit import emit
 from metarnn.engines.triton.kernel import Kernel, zeros
 from metarnn.engines.triton.program import Key, Program
@@ -124,14 +125,13 @@ class _Fused(torch.autograd.Function):
         tensors, rest = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
         made = loop(plan)
         if torch.is_grad_enabled():
-            again = call.hoisted() if made.forgotten else {}
-            tensors = [again.get(key, t) for key, t in zip(made.keys, tensors, strict=True)]
-            pulled = composed(
-                lambda *t: composition(plan, call.steps, call.batch, t), tensors, grads
-            )
-            return None, None, *pulled
+            return None, None, *_composed(made, call, tensors, grads)
         states, saved = rest[:count], rest[count:]
-        outputs, adjoints = _reverse(made, call, tensors, states, saved, grads)
+        try:
+            outputs, adjoints = _reverse(made, call, tensors, states, saved, grads)
+        except CannotLaunch as error:
+            give_up(error)
+            return None, None, *_composed(made, call, tensors, grads)
         found: list[Tensor | None] = list(adjoints)
         needed = ctx.needs_input_grad[2 + count :]
         for (kind, name), tensor, need in zip(plan.sources, tensors[count:], needed, strict=True):
@@ -144,6 +144,15 @@ class _Fused(torch.autograd.Function):
                 grad = outputs.get(f"d{kind}.{name}")
                 found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
         return None, None, *found
+
+
+def _composed(
+    made: Loop, call: Call, tensors: Sequence[Tensor], grads: Sequence[Tensor | None]
+) -> Sequence[Tensor]:
+    """The gradients in plain torch, which can be differentiated again."""
+    again = call.hoisted() if made.forgotten else {}
+    known = [again.get(key, t) for key, t in zip(made.keys, tensors, strict=True)]
+    return composed(lambda *t: composition(made.plan, call.steps, call.batch, t), known, grads)
 
 
 def _forward(

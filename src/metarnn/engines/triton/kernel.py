@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import linecache
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarnn.engines.triton import interpreted
+from metarnn.engines.triton import CannotLaunch, interpreted
 from metarnn.engines.triton.program import Block, Group, Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
 
@@ -28,12 +29,43 @@ class _Launch:
     compiled: Any = None  # what Triton made of it, once it was launched
 
 
+@dataclass(frozen=True)
+class _Case:
+    """What a launch depends on."""
+
+    batch: int
+    full: frozenset[int]
+    dot: torch.dtype
+    split: bool
+    device: torch.device
+    share: int
+
+
+def _split(dot: torch.dtype) -> bool:
+    """Whether a product of float32 takes three of the tensor cores' narrower ones."""
+    return dot == torch.float32 and not torch.backends.cudnn.allow_tf32
+
+
+@contextmanager
+def first_launch(done: bool) -> Iterator[None]:
+    """Where a kernel runs for the first time: then it is compiled, which may fail."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        if done or interpreted():
+            raise
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise CannotLaunch(reason[-1]) from error
+
+
 class Kernel:
     """One program, compiled for each size of batch and type of number when it is first needed."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._launches: dict[Any, _Launch] = {}
+        self._launches: dict[_Case, _Launch] = {}
         self._lock = threading.Lock()
 
     def __call__(
@@ -54,53 +86,41 @@ class Kernel:
         device.
         """
         _raise_alarm(device)
-        split = dot == torch.float32 and not torch.backends.cudnn.allow_tf32
+        case = _Case(batch, full, dot, _split(dot), device, share)
         room = 1.0
         while True:
-            launch = self._launch(batch, full, dot, split, device, share, room)
+            known = case in self._launches and self._launches[case].compiled is not None
             try:
-                self._run(launch, arrays, weights, steps, batch, dot, split, device)
+                with first_launch(known):
+                    self._run(self._launch(case, room), case, arrays, weights, steps)
                 return
-            except Exception as error:
+            except CannotLaunch as error:
                 # The model of what fits on the chip was wrong: count on less of it.
-                if type(error).__name__ != "OutOfResources" or room < 0.1:
+                if type(error.__cause__).__name__ != "OutOfResources" or room < 0.1:
                     raise
                 room /= 2
-                with self._lock:
-                    smaller = self._launch_key(batch, full, dot, split, device, share)
-                    self._launches[smaller] = self._make(
-                        batch, full, dot, split, device, share, room
-                    )
+                self._launches.pop(case, None)
 
     def tiling(self, batch: int, dot: torch.dtype, device: torch.device, share: int = 1) -> Tiling:
         """How the work is shared among programs."""
-        split = dot == torch.float32 and not torch.backends.cudnn.allow_tf32
-        return self._launch(batch, frozenset(), dot, split, device, share, 1.0).tiling
+        return self._launch(_Case(batch, frozenset(), dot, _split(dot), device, share), 1.0).tiling
 
-    def _launch_key(self, *circumstances: Any) -> Any:
-        return circumstances
+    def _launch(self, case: _Case, room: float) -> _Launch:
+        with self._lock:
+            if case not in self._launches:
+                self._launches[case] = self._make(case, room)
+            return self._launches[case]
 
-    def _launch(
-        self, batch: int, full: frozenset[int], dot: torch.dtype, split: bool,
-        device: torch.device, share: int, room: float,
-    ) -> _Launch:  # fmt: skip
-        key = self._launch_key(batch, full, dot, split, device, share)
-        if key not in self._launches:
-            made = self._make(batch, full, dot, split, device, share, room)
-            self._launches[key] = made
-        return self._launches[key]
-
-    def _make(
-        self, batch: int, full: frozenset[int], dot: torch.dtype, split: bool,
-        device: torch.device, share: int, room: float,
-    ) -> _Launch:  # fmt: skip
-        size = dot.itemsize * (2 if split else 1)
-        tiling = tile(self.program, batch, size, max(1, processors(device) // share), room)
+    def _make(self, case: _Case, room: float) -> _Launch:
+        size = case.dot.itemsize * (2 if case.split else 1)
+        available = max(1, processors(case.device) // case.share)
+        tiling = tile(self.program, case.batch, size, available, room)
+        kept = (i for i, (_, has, _) in enumerate(self.program.states) if has)
         constants: dict[str, Any] = {
             **tiling.constants,
-            **{f"FULL{i}": i in full for i, (_, has, _) in enumerate(self.program.states) if has},
-            "DOT": _triton_type(dot),
-            "SPLIT": split,
+            **{f"FULL{i}": i in case.full for i in kept},
+            "DOT": _triton_type(case.dot),
+            "SPLIT": case.split,
             "ALONE": tiling.programs == 1,
         }
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
@@ -108,23 +128,24 @@ class Kernel:
         return _Launch(tiling, {name: constants[name] for name in order}, meets)
 
     def _run(
-        self, launch: _Launch, arrays: Mapping[Key, Tensor], weights: Mapping[str, Tensor],
-        steps: int, batch: int, dot: torch.dtype, split: bool, device: torch.device,
-    ) -> None:  # fmt: skip
-        tiling = launch.tiling
-        packed = {("pack", str(g.number)): pack(g, tiling, weights, dot, split)
-                  for g in self.program.groups}  # fmt: skip
+        self,
+        launch: _Launch,
+        case: _Case,
+        arrays: Mapping[Key, Tensor],
+        weights: Mapping[str, Tensor],
+        steps: int,
+    ) -> None:
+        tiling, batch, device = launch.tiling, case.batch, case.device
+        packed = {
+            ("pack", str(g.number)): pack(g, tiling, weights, case.dot, case.split)
+            for g in self.program.groups
+        }
         pointers = [packed[key] if key in packed else arrays[key] for key in self.program.arrays]
         at_once = tiling.groups * tiling.rows
         for first in range(0, batch, at_once):
             groups = min(tiling.groups, -(-(batch - first) // tiling.rows))
-            rest = (
-                zeros((groups * 32,), torch.int32, device, own=True),
-                _alarm(device),
-                steps,
-                batch,
-                first,
-            )
+            counters = zeros((groups * 32,), torch.int32, device, own=True)
+            rest = (counters, _alarm(device), steps, batch, first)
             _start(self.loop, launch, groups * tiling.programs, (*pointers, *rest))
 
     @cached_property

@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.triton import interpreted
-from metarnn.engines.triton.kernel import function, processors
+from metarnn.engines.triton.kernel import first_launch, function, processors
 from metarnn.engines.triton.layout import SUMS
 from metarnn.engines.triton.program import Key, Program, power
 from metarnn.engines.triton.text import expression, indented, number
 from metarnn.graph import Graph, NotAffine, affine, depends
 
-STEPS = 8  # whose inputs are read at once
 UNITS, WARPS = 128, 2  # of a program
 BUSY = 1024  # threads that keep a processor's memory busy
 
@@ -73,7 +72,11 @@ class Scan:
     def __init__(self, graph: Graph, *, backward: bool, kept: frozenset[int]) -> None:
         self.graph, self.backward, self.kept = graph, backward, kept
         self.width = max(graph.states)
+        # Steps whose inputs are read at once. More of them would not fit into registers: measured
+        # on an H200, 8 are best with two inputs (minGRU, forward), 4 with more.
+        self.steps = 8 if _reads(graph) <= 2 else 4
         self.arrays: list[Key] = []
+        self._launched = False
         aliases: dict[str, str] = {}
         first: dict[int, str] = {}
         for name, k in graph.outputs.items():
@@ -114,7 +117,7 @@ class Scan:
         units = min(power(self.width), UNITS)
         blocks = -(-self.width // units)
         segments = self._segments(steps, batch * blocks, processors(device) // share)
-        span = -(-steps // (segments * STEPS)) * STEPS
+        span = -(-steps // (segments * self.steps)) * self.steps
         segments = -(-steps // span)
         count = len(self.graph.states)
         carries = torch.empty(
@@ -129,10 +132,14 @@ class Scan:
         given = {**arrays, **{("sum", name): total for name, total in partial.items()}}
         pointers = [given[key] for key in self.arrays]
         options = {} if interpreted() else {"num_warps": WARPS}
-        for reduce in (True, False) if segments > 1 else (False,):
-            self._loops[reduce][batch, blocks, segments](
-                *pointers, carries, steps, batch, span, UNITS=units, **options
-            )
+        if not batch:
+            return
+        with first_launch(self._launched):
+            for reduce in (True, False) if segments > 1 else (False,):
+                self._loops[reduce][batch, blocks, segments](
+                    *pointers, carries, steps, batch, span, UNITS=units, **options
+                )
+        self._launched = True
         for name, total in partial.items():
             arrays["sum", name].copy_(total.sum(0))
 
@@ -140,14 +147,13 @@ class Scan:
     def _loops(self) -> dict[bool, Any]:
         return {reduce: function(source) for reduce, source in self._sources.items()}
 
-    @staticmethod
-    def _segments(steps: int, programs: int, available: int) -> int:
+    def _segments(self, steps: int, programs: int, available: int) -> int:
         """How many segments of time run side by side."""
         if interpreted():
-            return 2 if steps > STEPS else 1
+            return 2 if steps > self.steps else 1
         # A second segment has to pay for the first kernel, which reads what the other reads again.
         wanted = BUSY * available // max(1, 32 * WARPS * programs)
-        return max(1, min(wanted, steps // (4 * STEPS))) if wanted > 2 else 1
+        return max(1, min(wanted, steps // 32)) if wanted > 2 else 1
 
     # The source ---------------------------------------------------------------------------
 
@@ -190,7 +196,7 @@ class Scan:
         body = self._body(_Many(self, ab if reduce else self.graph), ab, reduce)
         lines += [
             *self._totals(reduce),
-            f"for base in range(begin, stop, {STEPS}):",
+            f"for base in range(begin, stop, {self.steps}):",
             *indented(body),
         ]
         lines += self._end(reduce)
@@ -214,7 +220,7 @@ class Scan:
         """
         time = "steps - 1 - base" if self.backward else "base"
         lines, stores = [f"t = {time} + tl.full((), 0, tl.int64)"], []
-        for j in range(STEPS):
+        for j in range(self.steps):
             step = many.step(j)
             if reduce:
                 for i in range(len(self.graph.states)):
@@ -226,7 +232,7 @@ class Scan:
             else:
                 stores += self._one(step, j)
             many.later += step.lines
-        oks = [f"ok{j} = base + {j} < stop" for j in range(STEPS)]
+        oks = [f"ok{j} = base + {j} < stop" for j in range(self.steps)]
         return [*lines, *oks, *many.first, *many.later, *stores]
 
     def _one(self, step: _Step, j: int) -> list[str]:
@@ -292,6 +298,20 @@ class Scan:
                 place = f"{array} + segment * B * {width} + b * {width} + {start} + u"
                 lines.append(f"tl.store({place}, total{array[1:]}_{start}, mask=mu)")
         return lines
+
+
+def _reads(graph: Graph) -> int:
+    """How many rows of the hidden width a step reads."""
+
+    def cut(k: int) -> bool:
+        return graph.nodes[k].op == "slice"
+
+    sources = [k for k, n in enumerate(graph.nodes) if n.op == "input" and n.width > 1]
+    found = 0
+    for k in sources:
+        users = [u for u, node in enumerate(graph.nodes) if k in node.args]
+        found += sum(map(cut, users)) + any(not cut(u) for u in users)
+    return found
 
 
 class _Many:

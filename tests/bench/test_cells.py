@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from metarnn import GraphCell, Recurrent, cells
-from metarnn.bench.cells import CELLS, LONG, MGU, SHAPES, Case, Row, cases, flops, measure
+from metarnn.bench.cells import CELLS, GPU_SHAPES, LONG, MGU, SHAPES, Case, Row, cases, flops, measure
 from metarnn.graph import ops
 
 
@@ -82,3 +82,8 @@ def test_the_cpu_engine_gets_a_row_of_its_own_where_auto_takes_another():
     assert forced is not None
     assert (native.engine, forced.engine) == ("native", "cpu")
     assert measure(Case("lstm", "training", 2, 16, 4, engine="cpu"), seconds=0, rounds=2) is None
+
+
+def test_a_gpu_has_shapes_of_its_own():
+    found = {(case.T, case.B, case.H) for case in cases(["lstm"], device="cuda")}
+    assert found == set(GPU_SHAPES)

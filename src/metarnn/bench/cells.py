@@ -25,6 +25,16 @@ SHAPES: tuple[Shape, ...] = (
     (64, 20, 640),
 )
 LONG: Shape = (512, 32, 256)  # where a state that enters linearly pays
+GPU_SHAPES: tuple[Shape, ...] = (
+    (256, 1, 256),
+    (256, 16, 256),
+    (256, 64, 256),
+    (256, 64, 512),
+    (1024, 16, 768),
+    (256, 64, 1024),
+    (128, 256, 1024),
+)
+GPU_LONG: tuple[Shape, ...] = ((1024, 32, 1024), (4096, 8, 1024), (512, 128, 2048))
 STEP: Shape = (1, 1, 256)
 QUICK: tuple[Shape, ...] = ((4, 1, 8), (3, 2, 8))
 QUICK_STEP: Shape = (1, 1, 8)
@@ -135,7 +145,7 @@ class Row:
         return asdict(self)
 
 
-def cases(names: Sequence[str] = (), quick: bool = False) -> list[Case]:
+def cases(names: Sequence[str] = (), quick: bool = False, device: str = "cpu") -> list[Case]:
     """All that there is to measure of these cells, by default of every one.
 
     Of `lstm` also the cpu engine: `measure` leaves it out where that is what "auto" takes.
@@ -145,11 +155,15 @@ def cases(names: Sequence[str] = (), quick: bool = False) -> list[Case]:
     found = []
     for name in names or CELLS:
         linear = CELLS[name](8, 8).linear
-        shapes = QUICK if quick else SHAPES + ((LONG,) if linear else ())
-        for mode in MODES:
+        gpu = device == "cuda"
+        shapes = GPU_SHAPES if gpu else SHAPES
+        if linear:
+            shapes += GPU_LONG if gpu else (LONG,)
+        shapes = QUICK if quick else shapes
+        for mode in MODES[:2] if gpu else MODES:
             for shape in ((QUICK_STEP if quick else STEP),) if mode == "step" else shapes:
                 found.append(Case(name, mode, *shape))
-                if name == "lstm" and mode != "step":
+                if name == "lstm" and mode != "step" and not gpu:
                     found.append(Case(name, mode, *shape, engine="cpu"))
     return found
 

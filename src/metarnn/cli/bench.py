@@ -62,7 +62,7 @@ def _cells(
         check.refuse("minutes", minutes, "a number above 0")
     if path is not None and not path.absolute().parent.is_dir():
         check.refuse("json", str(path), "a file in a folder that exists")
-    cases = all_cases(names, quick)
+    cases = all_cases(names, quick, device)
     effort = (0.0, 2) if quick else (60 * minutes / len(cases), 5)
     rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

@@ -11,7 +11,7 @@ from tests.helpers.cases import randn
 
 N = 6  # the width of a segment
 WEIGHTS = {
-    "w": randn(4 * N, 10, dtype=torch.float32),
+    "w": randn(5 * N, 10, dtype=torch.float32)[N:],  # a part of a larger tensor
     "v": randn(2 * N, 10, seed=2, dtype=torch.float32),
     "wide": randn(8 * N, 32, seed=3, dtype=torch.float32),
 }

@@ -6,7 +6,7 @@ import hashlib
 import linecache
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -44,6 +44,12 @@ class _Case:
 def _split(dot: torch.dtype) -> bool:
     """Whether a product of float32 takes three of the tensor cores' narrower ones."""
     return dot == torch.float32 and not torch.backends.cudnn.allow_tf32
+
+
+def current(device: torch.device) -> AbstractContextManager[Any]:
+    """Triton launches kernels on the current device, which need not be that of the data."""
+    elsewhere = device.type == "cuda" and device.index not in (None, torch.cuda.current_device())
+    return torch.cuda.device(device) if elsewhere else nullcontext()
 
 
 @contextmanager
@@ -91,7 +97,7 @@ class Kernel:
         while True:
             known = case in self._launches and self._launches[case].compiled is not None
             try:
-                with first_launch(known):
+                with first_launch(known), current(device):
                     self._run(self._launch(case, room), case, arrays, weights, steps)
                 return
             except CannotLaunch as error:
@@ -216,7 +222,9 @@ def pack(
     weight = weights[group.blocks[0].map]
     exact = (n, len(group.blocks), inner) == (shape[0] * units, group.padded, padded)
     if exact and group.together and weight.is_contiguous():
-        order = weight.as_strided(shape, *_view(group, shape, weight.shape[1]))
+        strides, offset = _view(group, shape, weight.shape[1])
+        # A weight may be a part of a larger tensor.
+        order = weight.as_strided(shape, strides, offset + weight.storage_offset())
     else:
         space = weight.new_zeros(group.padded, tiling.programs * units, padded)
         space[: len(group.blocks), :n, :inner] = _matrix(group, weights)
@@ -262,7 +270,10 @@ def zeros(
 
 @lru_cache(maxsize=64)
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.zeros(shape, dtype=dtype, device=device)
+    made = torch.zeros(shape, dtype=dtype, device=device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()  # other streams may read it
+    return made
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.triton import interpreted
-from metarnn.engines.triton.kernel import first_launch, function, processors
+from metarnn.engines.triton.kernel import current, first_launch, function, processors
 from metarnn.engines.triton.layout import SUMS
 from metarnn.engines.triton.program import Key, Program, power
 from metarnn.engines.triton.text import expression, indented, number
@@ -134,7 +134,7 @@ class Scan:
         options = {} if interpreted() else {"num_warps": WARPS}
         if not batch:
             return
-        with first_launch(self._launched):
+        with first_launch(self._launched), current(device):
             for reduce in (True, False) if segments > 1 else (False,):
                 self._loops[reduce][batch, blocks, segments](
                     *pointers, carries, steps, batch, span, UNITS=units, **options

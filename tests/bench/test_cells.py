@@ -2,7 +2,18 @@ import pytest
 import torch
 
 from metarnn import GraphCell, Recurrent, cells
-from metarnn.bench.cells import CELLS, GPU_SHAPES, LONG, MGU, SHAPES, Case, Row, cases, flops, measure
+from metarnn.bench.cells import (
+    CELLS,
+    GPU_SHAPES,
+    LONG,
+    MGU,
+    SHAPES,
+    Case,
+    Row,
+    cases,
+    flops,
+    measure,
+)
 from metarnn.graph import ops
 
 

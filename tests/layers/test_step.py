@@ -101,7 +101,7 @@ def test_a_step_takes_weights_of_several_types():
     x = torch.randn(2, 4)
     with torch.no_grad():
         expected, _ = layer.step(x)
-        layer.weight_hh_l0.data = layer.weight_hh_l0.data.double()
+        layer.weight_hh_l0 = torch.nn.Parameter(layer.get_parameter("weight_hh_l0").double())
         found, _ = layer.step(x)
     torch.testing.assert_close(found, expected)
 

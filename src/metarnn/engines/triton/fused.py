@@ -31,7 +31,6 @@ class Call:
     batch: int
     dot: torch.dtype
     hoisted: Callable[[], dict[Key, Tensor]]  # computes again what was hoisted
-    share: int = 1
 
 
 class Loop:
@@ -268,7 +267,7 @@ def _call(
     weights = {name: arrays["weight", name] for kind, name in plan.sources if kind == "weight"}
     kernel(
         arrays, weights, call.steps, call.batch,
-        full=full, dot=call.dot, device=device, share=call.share,
+        full=full, dot=call.dot, device=device,
     )  # fmt: skip
     for alias, name in program.aliases.items():
         outputs[alias] = outputs[name]

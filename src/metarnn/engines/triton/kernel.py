@@ -38,7 +38,6 @@ class _Case:
     dot: torch.dtype
     split: bool
     device: torch.device
-    share: int
 
 
 def _split(dot: torch.dtype) -> bool:
@@ -84,15 +83,10 @@ class Kernel:
         full: frozenset[int],
         dot: torch.dtype,
         device: torch.device,
-        share: int = 1,
     ) -> None:
-        """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step.
-
-        `share` is the number of kernels that run at the same time: each takes its part of the
-        device.
-        """
+        """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step."""
         _raise_alarm(device)
-        case = _Case(batch, full, dot, _split(dot), device, share)
+        case = _Case(batch, full, dot, _split(dot), device)
         room = 1.0
         while True:
             known = case in self._launches and self._launches[case].compiled is not None
@@ -107,10 +101,6 @@ class Kernel:
                 room /= 2
                 self._launches.pop(case, None)
 
-    def tiling(self, batch: int, dot: torch.dtype, device: torch.device, share: int = 1) -> Tiling:
-        """How the work is shared among programs."""
-        return self._launch(_Case(batch, frozenset(), dot, _split(dot), device, share), 1.0).tiling
-
     def _launch(self, case: _Case, room: float) -> _Launch:
         with self._lock:
             if case not in self._launches:
@@ -119,8 +109,7 @@ class Kernel:
 
     def _make(self, case: _Case, room: float) -> _Launch:
         size = case.dot.itemsize * (2 if case.split else 1)
-        available = max(1, processors(case.device) // case.share)
-        tiling = tile(self.program, case.batch, size, available, room)
+        tiling = tile(self.program, case.batch, size, processors(case.device), room)
         kept = (i for i, (_, has, _) in enumerate(self.program.states) if has)
         constants: dict[str, Any] = {
             **tiling.constants,

@@ -13,7 +13,7 @@ from metarnn.engines.triton.program import Key
 from metarnn.graph import linear
 
 
-def run(recurrence: Recurrence, share: int = 1) -> tuple[Tensor, State]:
+def run(recurrence: Recurrence) -> tuple[Tensor, State]:
     """The output of all steps [T, B, O] and the state after the last one."""
     made = plan(recurrence)
     parts, weights, x = made.parts, recurrence.weights, recurrence.x
@@ -45,7 +45,7 @@ def run(recurrence: Recurrence, share: int = 1) -> tuple[Tensor, State]:
         t if t.is_contiguous() else t.contiguous()
         for t in (*recurrence.state, *(found[key] for key in made.sources))
     ]
-    call = Call(x.shape[0], x.shape[1], _dot(dtype, x.device), hoisted, share)
+    call = Call(x.shape[0], x.shape[1], _dot(dtype, x.device), hoisted)
     results = fused(made, call, tensors)
 
     count = len(recurrence.state)

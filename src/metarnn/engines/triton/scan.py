@@ -111,12 +111,11 @@ class Scan:
         full: frozenset[int],
         dot: torch.dtype,
         device: torch.device,
-        share: int = 1,
     ) -> None:
         """Run all steps."""
         units = min(power(self.width), UNITS)
         blocks = -(-self.width // units)
-        segments = self._segments(steps, batch * blocks, processors(device) // share)
+        segments = self._segments(steps, batch * blocks, processors(device))
         span = -(-steps // (segments * self.steps)) * self.steps
         segments = -(-steps // span)
         count = len(self.graph.states)

@@ -8,7 +8,7 @@ from metarnn.graph.draw import svg
 from metarnn.graph.formula import latex, text
 from metarnn.graph.graph import Builder, Graph, Node
 from metarnn.graph.interpret import Schedule, evaluate, linear
-from metarnn.graph.reverse import Reverse, preactivations, reverse
+from metarnn.graph.reverse import Reverse, Saved, preactivations, reverse
 from metarnn.graph.serialize import from_json, read, save, to_json
 from metarnn.graph.trace import Untraceable, trace, trace_cell
 
@@ -21,6 +21,7 @@ __all__ = [
     "NotAffine",
     "Parts",
     "Reverse",
+    "Saved",
     "Schedule",
     "Stage",
     "Untraceable",

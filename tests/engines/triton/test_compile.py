@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from metarnn import cells
-from metarnn.engines.cpu.plan import _plan
+from metarnn.engines.plan import _plan
 from metarnn.engines.triton.fused import loop
 from metarnn.engines.triton.tiling import tile
 from metarnn.graph import GraphCell

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from metarnn import Cell, cells
-from metarnn.engines.cpu.plan import _plan
+from metarnn.engines.plan import _plan
 from metarnn.engines.triton.fused import Loop, loop
 from metarnn.engines.triton.layout import Layout
 from metarnn.graph import Graph, GraphCell
@@ -21,7 +21,8 @@ def loop_of(cell: Cell, masks: tuple[str, ...] = ()) -> Loop:
 
 def graphs(cell: Cell, masks: tuple[str, ...] = ()) -> dict[str, Graph]:
     made = loop_of(cell, masks)
-    return {**made._graphs, "reverse": made.back.graph}
+    graphs = made.graphs
+    return {"infer": graphs.infer, "train": graphs.train, "reverse": graphs.back.graph}
 
 
 def layouts(cell: Cell, masks: tuple[str, ...] = ()) -> dict[str, Layout]:

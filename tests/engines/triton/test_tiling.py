@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from metarnn import cells
-from metarnn.engines.cpu.plan import _plan
+from metarnn.engines.plan import _plan
 from metarnn.engines.triton.fused import loop
 from metarnn.engines.triton.program import Program, power
 from metarnn.engines.triton.tiling import Tiling, tile

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.anyorder import composed
+from metarnn.engines.composition import composition, gradient_of_map
 from metarnn.engines.cpu.kernel import Kernel
+from metarnn.engines.cpu.kernels import kernel
 from metarnn.engines.cpu.layout import SUMMED
-from metarnn.engines.cpu.plan import Plan, Product
-from metarnn.graph import Schedule, linear
+from metarnn.engines.plan import Plan
 
 Arrays = dict[tuple[str, str], Tensor]
 
@@ -27,7 +28,7 @@ def fused(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequ
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, steps: int, batch: int, *tensors: Tensor) -> Any:
-        plan.kernel("back", tensors[0].dtype)  # if it cannot be compiled, better now than later
+        kernel(plan, "back", tensors[0].dtype)  # if it cannot be compiled, better now than later
         results, states, products = _forward(plan, "train", steps, batch, tensors)
         ctx.save_for_backward(*tensors, *states, *products)
         ctx.plan, ctx.steps, ctx.batch = plan, steps, batch
@@ -63,7 +64,7 @@ def _forward(
 ) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
     """Results as of `fused`; all states [slots, B, n]; the products' results [T, B, n]."""
     first, train = tensors[0], which == "train"
-    kernel = plan.kernel(which, first.dtype)
+    made = kernel(plan, which, first.dtype)
     arrays: Arrays = dict(zip(plan.sources, tensors[len(plan.states) :], strict=True))
     slots, states = [], []
     for (width, key, initial, holds_output), tensor in zip(plan.states, tensors, strict=False):
@@ -72,7 +73,7 @@ def _forward(
         slots.append(kept)
         states.append(array)
         arrays[key], arrays[initial] = array, tensor
-    outputs = _call(kernel, arrays, slots, steps, batch)
+    outputs = _call(made, arrays, slots, steps, batch)
     # Copies: whoever zeroes a state that was returned must not zero an output with it.
     results = [array[steps % kept].clone() for array, kept in zip(states, slots, strict=True)]
     for name, shared in plan.results:
@@ -106,7 +107,7 @@ def _reverse(
         arrays["input", f"product.{i}"] = product
     for (name, k), grad in zip(plan.loop.outputs.items(), grads[len(widths) :], strict=True):
         arrays["input", f"grad.{name}"] = given(grad, steps, batch, plan.loop.nodes[k].width)
-    outputs = _call(plan.kernel("back", dtype), arrays, [2] * len(widths), steps, batch)
+    outputs = _call(kernel(plan, "back", dtype), arrays, [2] * len(widths), steps, batch)
     return outputs, [adjoint[steps % 2] for adjoint in adjoints]
 
 
@@ -126,76 +127,3 @@ def _call(
     for alias, name in kernel.program.aliases.items():
         outputs[alias] = outputs[name]
     return outputs
-
-
-def gradient_of_map(
-    plan: Plan,
-    kind: str,
-    name: str,
-    tensor: Tensor,
-    outputs: dict[str, Tensor],
-    states: Sequence[Tensor],
-    steps: int,
-) -> Tensor | None:
-    """The gradient of a map's weight or bias: one product over all steps for each use of it."""
-    total = None
-    for i, product in enumerate(plan.products):
-        if product.map != name or f"dproduct.{i}" not in outputs:
-            continue
-        if kind == "bias" and not product.bias:
-            continue
-        adjoint = outputs[f"dproduct.{i}"].flatten(0, 1)
-        part = (
-            adjoint.sum(0)
-            if kind == "bias"
-            else _weight(product, i, adjoint, outputs, states, steps)
-        )
-        if part.shape != tensor.shape:
-            whole = torch.zeros_like(tensor)
-            whole[:, product.columns] = part
-            part = whole
-        total = part if total is None else total + part
-    return total
-
-
-def _weight(
-    product: Product,
-    number: int,
-    adjoint: Tensor,
-    outputs: dict[str, Tensor],
-    states: Sequence[Tensor],
-    steps: int,
-) -> Tensor:
-    if product.state is None:
-        argument = outputs[f"argument.{number}"]
-    else:
-        argument = states[product.state][:steps]
-    # States may be kept in wider numbers than products are computed in.
-    return adjoint.T @ argument.flatten(0, 1).to(adjoint.dtype)
-
-
-def composition(
-    plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    """What the fused function computes, in plain torch: its derivatives are autograd's."""
-    loop, count = plan.loop, len(plan.loop.states)
-    sources = dict(zip(plan.sources, tensors[count:], strict=True))
-    apply = linear({f"{k}_{n}": t for (k, n), t in sources.items() if k in ("weight", "bias")})
-    step = Schedule(loop, loop.results)
-    fixed, streams, places = {}, {}, {}
-    for k in step.sources:
-        node = loop.nodes[k]
-        if node.op == "state":
-            places[k] = node["index"]
-        elif node.op == "input":
-            streams[k] = sources["input", node["name"]].unbind(0)
-        else:
-            fixed[k] = sources[node.op, node["name"]]
-    state, rows = tuple(tensors[:count]), []
-    for t in range(steps):
-        values = {k: stream[t] for k, stream in streams.items()}
-        values |= {k: state[index] for k, index in places.items()}
-        found = [f.expand(batch, -1) for f in step({**fixed, **values}, apply, tensors[0])]
-        state = tuple(found[:count])
-        rows.append(found[count:])
-    return (*state, *(torch.stack(part) for part in zip(*rows, strict=True)))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from metarnn.cells import State, check
 from metarnn.engines.cpu.fused import fused
-from metarnn.engines.cpu.plan import plan
+from metarnn.engines.plan import plan
 from metarnn.engines.recurrence import Recurrence
 from metarnn.graph import linear
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.anyorder import composed
-from metarnn.engines.cpu.fused import composition, gradient_of_map
-from metarnn.engines.cpu.plan import MASKS, Plan
+from metarnn.engines.composition import composition, gradient_of_map
+from metarnn.engines.plan import Plan
 from metarnn.engines.triton import CannotLaunch, give_up
 from metarnn.engines.triton.emit import emit
 from metarnn.engines.triton.kernel import Kernel, zeros
 from metarnn.engines.triton.program import Key, Program
 from metarnn.engines.triton.scan import Scan, scannable
-from metarnn.graph import Graph, Node, Reverse, preactivations, reverse
+from metarnn.graph import Graph, preactivations
 
 Arrays = dict[Key, Tensor]
 
@@ -39,23 +39,7 @@ class Loop:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.graph = plan, plan.loop
         self.saved = preactivations(self.graph)
-        own = {name: k for name, k in self.graph.outputs.items() if name not in plan.shared}
-        nodes, following, maps = self.graph.nodes, self.graph.next_states, self.graph.maps
-        rows, kept = list(nodes), {}
-        for i, group in enumerate(self.saved):
-            kept[f"product.{i}"] = group[0] if len(group) == 1 else len(rows)
-            if len(group) > 1:
-                rows.append(Node("join", group, sum(nodes[k].width for k in group)))
-        self._graphs = {
-            "infer": Graph(nodes, following, own, maps),
-            "train": Graph(tuple(rows), following, {**own, **kept}, maps),
-        }
-
-    @cached_property
-    def back(self) -> Reverse:
-        wanted = [name for kind, name in self.plan.sources if kind in ("input", "context")]
-        wanted = [name for name in wanted if not name.startswith(MASKS)]
-        return reverse(self.graph, wanted, self.saved)
+        self.graphs = plan.graphs(self.saved)
 
     @cached_property
     def keys(self) -> list[Key]:
@@ -65,21 +49,21 @@ class Loop:
     @cached_property
     def forgotten(self) -> set[Key]:
         """Hoisted values that the backward pass does not read."""
-        read = self.back.graph.named("input")
+        read = self.graphs.back.graph.named("input")
         return {("input", name) for name in self.plan.parts.hoisted if name not in read}
 
     @cached_property
     def infer(self) -> Kernel | Scan:
-        return _kernel(self._graphs["infer"], kept=frozenset(self.plan.shared.values()))
+        return _kernel(self.graphs.infer, kept=frozenset(self.plan.shared.values()))
 
     @cached_property
     def train(self) -> Kernel | Scan:
         every = frozenset(range(len(self.graph.states)))
-        return _kernel(self._graphs["train"], kept=every)
+        return _kernel(self.graphs.train, kept=every)
 
     @cached_property
     def reverse(self) -> Kernel | Scan:
-        return _kernel(self.back.graph, backward=True)
+        return _kernel(self.graphs.back.graph, backward=True)
 
 
 def _kernel(

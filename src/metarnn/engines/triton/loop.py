@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import State, check
-from metarnn.engines.cpu.plan import plan
+from metarnn.engines.plan import plan
 from metarnn.engines.recurrence import Recurrence
 from metarnn.engines.triton.fused import Call, fused
 from metarnn.engines.triton.program import Key

@@ -1,20 +1,17 @@
-"""What is worked out once for a cell: its graph with masks, cut, differentiated, compiled."""
+"""What is worked out once for a cell, for every device: its graph with masks, cut in three."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from metarnn.cells import Cell, Theta, shapes
-from metarnn.engines.cpu.emit import emit
-from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.recurrence import Recurrence, Zoneout, guarded
-from metarnn.graph import Graph, Parts, Reverse, Schedule, cut, reverse, trace
+from metarnn.graph import Graph, Node, Parts, Reverse, Saved, Schedule, cut, reverse, trace
 
 # Inputs that are 0/1 masks: no gradient is asked for.
 MASKS = ("alive", "resets", "zoneout.", "columns.")
@@ -35,8 +32,20 @@ class Product:
         return slice(self.start, self.stop)
 
 
+@dataclass(frozen=True)
+class Graphs:
+    """What the loop computes without gradients, what with them, and its backward pass.
+
+    "train" also puts out `product.k`, the saved row k, which "back" reads.
+    """
+
+    infer: Graph
+    train: Graph
+    back: Reverse
+
+
 class Plan:
-    """A recurrence's graph cut in three, and the kernels made of its loop."""
+    """A recurrence's graph cut in three."""
 
     def __init__(self, parts: Parts, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.parts, self.loop = parts, parts.loop
@@ -67,13 +76,6 @@ class Plan:
         self.shared = {
             name: following.index(k) for name, k in self.loop.outputs.items() if k in following
         }
-        own = {name: k for name, k in self.loop.outputs.items() if name not in self.shared}
-        saved = {f"product.{i}": k for i, k in enumerate(linear)}
-        self._graphs = {
-            "infer": Graph(nodes, following, own, self.loop.maps),
-            "train": Graph(nodes, following, {**own, **saved}, self.loop.maps),
-        }
-        self._kernels: dict[tuple[str, torch.dtype], Kernel] = {}
         # For each state its width, the keys of its arrays, whether an output lies in its array.
         self.states = [
             (width, ("state", str(k)), ("initial", str(k)), k in self.shared.values())
@@ -82,17 +84,23 @@ class Plan:
         self.results = [(name, self.shared.get(name)) for name in self.loop.outputs]
         self._prepare(shapes)
 
-    @cached_property
-    def back(self) -> Reverse:
+    def graphs(self, saved: Saved | None = None) -> Graphs:
+        """The loop's graphs if these rows are saved; by default the result of each product."""
+        loop, nodes = self.loop, list(self.loop.nodes)
+        if saved is None:
+            saved = tuple((k,) for k, node in enumerate(nodes) if node.op == "linear")
+        own = {name: k for name, k in loop.outputs.items() if name not in self.shared}
+        kept = {}
+        for i, row in enumerate(saved):
+            kept[f"product.{i}"] = row[0] if len(row) == 1 else len(nodes)
+            if len(row) > 1:
+                nodes.append(Node("join", row, sum(nodes[k].width for k in row)))
         wanted = [name for kind, name in self.sources if kind in ("input", "context")]
-        return reverse(self.loop, [name for name in wanted if not name.startswith(MASKS)])
-
-    def kernel(self, which: str, dtype: torch.dtype) -> Kernel:
-        """The kernel "infer", "train" (keeps what the backward pass needs) or "back"."""
-        if (which, dtype) not in self._kernels:
-            graph = self.back.graph if which == "back" else self._graphs[which]
-            self._kernels[which, dtype] = Kernel(emit(graph, backward=which == "back"), dtype)
-        return self._kernels[which, dtype]
+        return Graphs(
+            Graph(loop.nodes, loop.next_states, own, loop.maps),
+            Graph(tuple(nodes), loop.next_states, {**own, **kept}, loop.maps),
+            reverse(loop, [name for name in wanted if not name.startswith(MASKS)], saved),
+        )
 
     def _prepare(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """How to get from the sources to what is hoisted, and from what is kept to the output."""

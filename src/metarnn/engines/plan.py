@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from torch import Tensor
 
-from metarnn.cells import Cell, Theta, shapes
+from metarnn.cells import Cell, Theta, check, shapes
 from metarnn.engines.recurrence import Recurrence, Zoneout, guarded
-from metarnn.graph import Graph, Node, Parts, Reverse, Saved, Schedule, cut, reverse, trace
+from metarnn.graph import Graph, Linear, Node, Parts, Reverse, Saved, Schedule, cut, reverse, trace
+
+Key = tuple[str, str]  # the kind of a source, and its name
 
 # Inputs that are 0/1 masks: no gradient is asked for.
 MASKS = ("alive", "resets", "zoneout.", "columns.")
@@ -101,6 +103,30 @@ class Plan:
             Graph(tuple(nodes), loop.next_states, {**own, **kept}, loop.maps),
             reverse(loop, [name for name in wanted if not name.startswith(MASKS)], saved),
         )
+
+    def given(self, recurrence: Recurrence) -> dict[Key, Tensor]:
+        """What a recurrence brings along, by kind and name: input, masks, weights."""
+        found: dict[Key, Tensor] = {("input", "x"): recurrence.x}
+        for name, mask in recurrence.masks.items():
+            found["input", name] = mask
+        for name, columns in recurrence.columns.items():
+            found["context", f"columns.{name}"] = columns
+        for key, name, shape in self.named_weights:
+            weight = found[key] = recurrence.weights[name]
+            if weight.shape != shape:  # generated code would read past the end
+                check.refuse(f"{name}.shape", tuple(weight.shape), f"{list(shape)}")
+        return found
+
+    def finished(
+        self, found: Mapping[Key, Tensor], kept: Sequence[Tensor], apply: Linear, x: Tensor
+    ) -> Tensor:
+        """The output of all steps, from what the loop kept."""
+        if self.output is not None:
+            return kept[self.output]
+        known = {k: found[key] for k, key in self.after_sources}
+        known |= zip(self.parts.kept.values(), kept, strict=True)
+        (output,) = self.after(known, apply, x)
+        return output
 
     def _prepare(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """How to get from the sources to what is hoisted, and from what is kept to the output."""

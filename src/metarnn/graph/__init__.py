@@ -7,7 +7,7 @@ from metarnn.graph.derive import Parts, Stage, cut, depends, stages
 from metarnn.graph.draw import svg
 from metarnn.graph.formula import latex, text
 from metarnn.graph.graph import Builder, Graph, Node
-from metarnn.graph.interpret import Schedule, evaluate, linear
+from metarnn.graph.interpret import Linear, Schedule, evaluate, linear
 from metarnn.graph.reverse import Reverse, Saved, preactivations, reverse
 from metarnn.graph.serialize import from_json, read, save, to_json
 from metarnn.graph.trace import Untraceable, trace, trace_cell
@@ -17,6 +17,7 @@ __all__ = [
     "Graph",
     "GraphCell",
     "GraphError",
+    "Linear",
     "Node",
     "NotAffine",
     "Parts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metarnn.cells import State, check
+from metarnn.cells import State
 from metarnn.engines.cpu.fused import fused
 from metarnn.engines.plan import plan
 from metarnn.engines.recurrence import Recurrence
@@ -22,16 +22,7 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
     wide = WIDE.get(narrow, torch.float32)
     apply = linear(weights)
 
-    found: dict[tuple[str, str], Tensor] = {("input", "x"): x}
-    for name, mask in recurrence.masks.items():
-        found["input", name] = mask
-    for name, columns in recurrence.columns.items():
-        found["context", f"columns.{name}"] = columns
-    for key, name, shape in made.named_weights:
-        found[key] = weights[name]
-        if weights[name].shape != shape:  # generated code would read past the end
-            check.refuse(f"{name}.shape", tuple(weights[name].shape), f"{list(shape)}")
-
+    found = made.given(recurrence)
     if made.drives:
         for key, node in made.drives:
             found[key] = apply(node, x)
@@ -48,12 +39,7 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
     results = fused(made, x.shape[0], x.shape[1], ready)
 
     count = len(recurrence.state)
-    if made.output is not None:
-        output = results[count + made.output]
-    else:
-        known = {k: found[key] for k, key in made.after_sources}
-        known |= zip(parts.kept.values(), results[count:], strict=True)
-        (output,) = made.after(known, apply, x)
+    output = made.finished(found, results[count:], apply, x)
     if narrow != wide:
         return output.to(narrow), tuple(part.to(narrow) for part in results[:count])
     return output, tuple(results[:count])

@@ -73,21 +73,21 @@ class Emitter:
         meets = bool(layout.barriers) or bool(self._last_meeting() and not rows)
         summed = [n for k, names in layout.stores.items() for kind, n in names if kind == "sum"]
         return Program(
-            self._source(),
-            tuple(self.arrays),
-            tuple(self.groups),
-            tuple(self.widths),
-            outputs,
-            layout.aliases,
-            {n: self.nodes[graph.outputs[n]].width for n in summed},
-            self.scratch,
-            tuple(
+            source=self._source(),
+            arrays=tuple(self.arrays),
+            widths=tuple(self.widths),
+            outputs=outputs,
+            aliases=layout.aliases,
+            sums={n: self.nodes[graph.outputs[n]].width for n in summed},
+            states=tuple(
                 (width, self.has_array[i], self._read_exactly(i))
                 for i, width in enumerate(graph.states)
             ),
-            len(layout.barriers),
-            meets,
-            rows,
+            groups=tuple(self.groups),
+            scratch=self.scratch,
+            barriers=len(layout.barriers),
+            meets=meets,
+            rows=rows,
         )
 
     def _read_exactly(self, index: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from metarnn.cells import State, check
+from metarnn.cells import State
 from metarnn.engines.plan import plan
 from metarnn.engines.recurrence import Recurrence
 from metarnn.engines.triton.fused import Call, fused
@@ -20,16 +20,9 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
     dtype = recurrence.state[0].dtype
     apply = linear(weights)
 
-    found: dict[Key, Tensor] = {("input", "x"): x}
+    found = made.given(recurrence)
     for name, mask in recurrence.masks.items():
         found["input", name] = mask.to(dtype)
-    for name, columns in recurrence.columns.items():
-        found["context", f"columns.{name}"] = columns
-    for key, name, shape in made.named_weights:
-        found[key] = weights[name]
-        if weights[name].shape != shape:  # a kernel would read past the end
-            check.refuse(f"{name}.shape", tuple(weights[name].shape), f"{list(shape)}")
-
     known = {k: found[key] for k, key in made.before_sources}
     narrow, kind = torch.is_autocast_enabled(x.device.type), x.device.type
 
@@ -49,12 +42,7 @@ def run(recurrence: Recurrence) -> tuple[Tensor, State]:
     results = fused(made, call, tensors)
 
     count = len(recurrence.state)
-    if made.output is not None:
-        output = results[count + made.output]
-    else:
-        known = {k: found[key] for k, key in made.after_sources}
-        known |= zip(parts.kept.values(), results[count:], strict=True)
-        (output,) = made.after(known, apply, x)
+    output = made.finished(found, results[count:], apply, x)
     if output.dtype != dtype:
         output = output.to(dtype)
     return output, tuple(results[:count])

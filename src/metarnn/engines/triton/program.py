@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-Key = tuple[str, str]
+from metarnn.engines.plan import Key
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,18 @@ class Program:
 
     source: str
     arrays: tuple[Key, ...]
-    groups: tuple[Group, ...]
     widths: tuple[int, ...]  # of all segments over units
     outputs: dict[str, int]
     aliases: dict[str, str]
     sums: dict[str, int]
-    scratch: dict[str, tuple[int, bool]]  # width, and whether only products read it
     states: tuple[tuple[int, bool, bool], ...]  # width, whether read from memory, and exactly
-    barriers: int  # of a step
-    meets: bool  # whether programs wait for one another at all
-    rows: bool
+    groups: tuple[Group, ...] = ()
+    scratch: dict[str, tuple[int, bool]] = field(
+        default_factory=dict
+    )  # width, if only for products
+    barriers: int = 0  # of a step
+    meets: bool = False  # whether programs wait for one another at all
+    rows: bool = False  # whether there are segments over rows
 
 
 def power(n: int) -> int:

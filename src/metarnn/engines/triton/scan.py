@@ -87,18 +87,13 @@ class Scan:
         self._sums = {n: graph.outputs[n] for n in own if n.startswith(SUMS)}
         self._sources = {reduce: self._source(reduce) for reduce in (False, True)}
         self.program = Program(
-            self._sources[False],
-            tuple(self.arrays),
-            (),
-            (self.width,),
-            {n: own[n] for n in self._outputs},
-            aliases,
-            {n: own[n] for n in self._sums},
-            {},
-            tuple((n, i in kept, False) for i, n in enumerate(graph.states)),
-            0,
-            False,
-            False,
+            source=self._sources[False],
+            arrays=tuple(self.arrays),
+            widths=(self.width,),
+            outputs={n: own[n] for n in self._outputs},
+            aliases=aliases,
+            sums={n: own[n] for n in self._sums},
+            states=tuple((n, i in kept, False) for i, n in enumerate(graph.states)),
         )
 
     def __call__(
@@ -156,7 +151,7 @@ class Scan:
 
     # The source ---------------------------------------------------------------------------
 
-    def _array(self, kind: str, name: str) -> str:
+    def array(self, kind: str, name: str) -> str:
         if (kind, name) not in self.arrays:
             self.arrays.append((kind, name))
         return f"a{self.arrays.index((kind, name))}"
@@ -176,19 +171,18 @@ class Scan:
         ]
         for i in range(len(states)):
             place = f"carries + {{}} * segments * B * {n} + b * {n} + u"
-            self_place = place.format(2 * i)
             if reduce:
                 lines += [
                     f"p{i} = tl.full((UNITS,), 1.0, tl.float32)",
                     f"c{i} = tl.zeros((UNITS,), tl.float32)",
                 ]
                 continue
-            start = f"{self._array('initial', str(i))} + b * {n} + u"
+            start = f"{self.array('initial', str(i))} + b * {n} + u"
             lines += [
                 f"c{i} = tl.load({start}, mask=mu, other=0.0).to(tl.float32)",
                 *self._keep(i),
                 "for j in range(segment):",
-                f"    A = tl.load({self_place} + j * B * {n}, mask=mu, other=0.0)",
+                f"    A = tl.load({place.format(2 * i)} + j * B * {n}, mask=mu, other=0.0)",
                 f"    D = tl.load({place.format(2 * i + 1)} + j * B * {n}, mask=mu, other=0.0)",
                 f"    c{i} = A * c{i} + D",
             ]
@@ -207,7 +201,7 @@ class Scan:
         """The first slot of a history of states."""
         if i not in self.kept:
             return []
-        array = self._array("state", str(i))
+        array = self.array("state", str(i))
         cast = f"c{i}.to({array}.dtype.element_ty)"
         place = f"{array} + b * {self.width} + u"
         return ["if segment == 0:", f"    tl.store({place}, {cast}, mask=mu)"]
@@ -244,17 +238,17 @@ class Scan:
             new = f"n{i}_{j}"
             step.lines.append(f"{new} = {_tensor(value)}")
             if i in self.kept:
-                array = self._array("state", str(i))
+                array = self.array("state", str(i))
                 place = f"{array} + (t + {j + 1}) * B * {n} + b * {n} + u"
                 stores.append(f"tl.store({place}, {new}.to({array}.dtype.element_ty), mask={m})")
         for name, parts in sums:
-            array = self._array("sum", name)
+            array = self.array("sum", name)
             for start, value in parts:
                 step.lines.append(f"total{array[1:]}_{start} += tl.where(ok{j}, {value}, 0.0)")
         for i in range(len(values)):
             step.lines.append(f"c{i} = tl.where(ok{j}, n{i}_{j}, c{i})")
         for name, parts in outputs:
-            array, width = self._array("output", name), self.graph.nodes[self._outputs[name]].width
+            array, width = self.array("output", name), self.graph.nodes[self._outputs[name]].width
             for start, value in parts:
                 time = f"(t - {j})" if self.backward else f"(t + {j})"
                 place = f"{array} + {time} * B * {width} + b * {width} + {start} + u"
@@ -265,7 +259,7 @@ class Scan:
     def _sum_parts(self) -> list[tuple[str, int, int]]:
         n = self.width
         return [
-            (self._array("sum", name), self.graph.nodes[k].width, start)
+            (self.array("sum", name), self.graph.nodes[k].width, start)
             for name, k in self._sums.items()
             for start in range(0, self.graph.nodes[k].width, n)
         ]
@@ -286,7 +280,7 @@ class Scan:
                     place = f"carries + ({j} * segments + segment) * B * {n} + b * {n} + u"
                     lines.append(f"tl.store({place}, {name}, mask=mu)")
             else:
-                array = self._array("final", str(i))
+                array = self.array("final", str(i))
                 cast = f"c{i}.to({array}.dtype.element_ty)"
                 lines += [
                     "if stop == steps:",
@@ -365,7 +359,7 @@ class _Step:
             start += self.nodes[k]["start"]
             k = self.nodes[k].args[0]
         node, scan = self.nodes[k], self.many.scan
-        array = scan._array(node.op, node["name"])
+        array = scan.array(node.op, node["name"])
         time = f"(t - {self.j})" if scan.backward else f"(t + {self.j})"
         place = {
             "input": f"{array} + {time} * B * {node.width} + b * {node.width} + {start}",

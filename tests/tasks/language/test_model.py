@@ -50,6 +50,22 @@ def test_one_hot_is_the_embedding_that_is_the_identity():
     torch.testing.assert_close(one_hot(x, y).nll, embedded(x, y).nll)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru", "qrnn", "sru"])
+@pytest.mark.parametrize("init", ["orthogonal", "torch"])
+def test_one_hot_inputs_reach_a_gate_as_embeddings_do(cell, init):
+    torch.manual_seed(0)
+
+    def spread(embedding):
+        model = build_model(50, ModelOptions(cell=cell, width=200, embedding=embedding, init=init))
+        weight = next(w for name, w in model.layers[0].named_parameters() if "weight" in name)
+        table = torch.eye(50) if model.embedding is None else model.embedding.weight
+        width = table.shape[1]
+        return (table @ weight[:, :width].T).std().item()  # of a window, what one input adds
+
+    assert 0.5 < spread(0) / 0.3 < 2
+    assert spread(0) > 0.5 * spread(128)
+
+
 def test_tied_weights_are_one_matrix():
     x, y = inputs()
     model = LanguageModel(V, metarnn.LSTM(6, 6), embedding=6, tied=True)

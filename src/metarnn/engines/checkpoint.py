@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -92,7 +92,7 @@ class _Checkpointed(torch.autograd.Function):
 
 def _add(
     totals: list[Tensor | None],
-    known: dict[int, Tensor | None],
+    known: Mapping[int, Tensor | None],
     stretch: slice,
     x: Tensor,
     parts: int,

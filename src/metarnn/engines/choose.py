@@ -110,16 +110,12 @@ def _native_is_faster(request: Request) -> str:
 def _cpu_cannot(request: Request) -> str:
     if request.device != "cpu":
         return f"it runs on a CPU, the layer is on {request.device}"
-    if "checkpoint_every" in request.needs:
-        return "checkpoint_every belongs to the loop in Python"
     if transformed():
         return "torch.func and forward-mode derivatives do not see into generated code"
     return cpu.obstacle(request.cell)
 
 
 def _triton_cannot(request: Request) -> str:
-    if "checkpoint_every" in request.needs:
-        return "checkpoint_every belongs to the loop in Python"
     if transformed():
         return "torch.func and forward-mode derivatives do not see into generated code"
     return triton.obstacle(request.cell, request.device, request.dtype)
@@ -139,12 +135,10 @@ def _native_cannot(request: Request) -> str:
 def _scan_cannot(request: Request) -> str:
     if not request.cell.linear:
         return f"{type(request.cell).__name__} is not linear in its state"
-    if "checkpoint_every" in request.needs:
-        return "checkpoint_every belongs to the loop in Python"
-    return ""
+    return _no_checkpoints(request)
 
 
-def _eager_cannot(request: Request) -> str:
+def _no_checkpoints(request: Request) -> str:
     if "checkpoint_every" in request.needs and transformed():
         return "checkpoint_every works with plain autograd only, not under torch.func"
     return ""
@@ -155,5 +149,5 @@ CANNOT = {
     "triton": _triton_cannot,
     "native": _native_cannot,
     "scan": _scan_cannot,
-    "eager": _eager_cannot,
+    "eager": _no_checkpoints,
 }

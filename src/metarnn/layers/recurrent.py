@@ -55,7 +55,7 @@ class Recurrent(nn.Module):
     init                 "orthogonal" or "torch", see `layers.initialize`
     engine               "auto", "cpu", "native", "scan" or "eager"; `metarnn.explain` tells why
     checkpoint_every     with k > 0 the backward pass recomputes stretches of k steps: memory for
-                         T/k + k steps instead of T
+                         T/k + k steps instead of T, at the price of one more forward pass
     """
 
     def __init__(
@@ -218,13 +218,13 @@ class Recurrent(nn.Module):
         alone = self.num_layers == 1 and not self.bidirectional and self.cell.window == 1
         masked = call.lengths is not None or call.resets is not None or call.teacher is not None
         dropped = self.dropouts.acts(self.training) or (self.training and self.dropouts.input)
-        return alone and not masked and not dropped
+        return alone and not (masked or dropped or self.checkpoint_every)
 
     def _short_cut(self, call: Inputs, parts: State) -> tuple[Any, Any]:
         """What `_forward` does in general, for small calls: the smallest take 57 µs, not 71."""
         state = tuple(part[0] for part in parts)
         recurrence = Recurrence(self.cell, self.weights(0), {}, call.x, state)
-        y, final = run_with("cpu", recurrence, 0)
+        y, final = run_with("cpu", recurrence)
         if call.batched:
             final = tuple(part.unsqueeze(0) for part in final)
         return call.leave(y), final[0] if len(final) == 1 else final

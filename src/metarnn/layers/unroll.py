@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch.nn.functional import pad
 
 from metarnn.cells import Cell, Feedback, State
 from metarnn.engines import Recurrence, cpu, eager, scan, triton
+from metarnn.engines.checkpoint import checkpointed
 from metarnn.layers import window
 from metarnn.layers.dropout import Masks
 from metarnn.layers.edges import Inputs, at_end, flip
@@ -88,7 +90,11 @@ def _run(
     return output, (*final, *past)
 
 
-def run_with(engine: str, recurrence: Recurrence, checkpoint_every: int) -> tuple[Tensor, State]:
+def run_with(
+    engine: str, recurrence: Recurrence, checkpoint_every: int = 0
+) -> tuple[Tensor, State]:
+    if checkpoint_every:
+        return checkpointed(partial(run_with, engine), recurrence, checkpoint_every)
     if engine == "cpu":
         try:
             return cpu.run(recurrence)
@@ -103,7 +109,7 @@ def run_with(engine: str, recurrence: Recurrence, checkpoint_every: int) -> tupl
             engine = "scan" if recurrence.cell.linear else "eager"
     if engine == "scan":
         return scan.run(recurrence)
-    return eager.run(recurrence, checkpoint_every)
+    return eager.run(recurrence)
 
 
 def _teach(

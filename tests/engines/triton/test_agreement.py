@@ -75,6 +75,12 @@ def test_two_layers_and_both_directions_with_zoneout(name, device):
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("name", ["lstm", "mingru"])
+def test_stretches_that_are_computed_again(name, device):
+    agree(EVERY[name], device, call=MASKS, checkpoint_every=2)
+
+
+@pytest.mark.medium
 @pytest.mark.parametrize("options", [{"zoneout": 0.4}, {"recurrent_dropout": 0.4}], ids=str)
 @pytest.mark.parametrize("name", ["lstm", "lstm-all"])
 def test_what_is_dropped_by_the_same_seed_is_what_eager_drops(name, options, device):

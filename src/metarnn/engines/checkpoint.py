@@ -1,0 +1,148 @@
+"""Less memory for more time: of a sequence only the states between stretches of it are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from metarnn.cells import State
+from metarnn.engines import eager
+from metarnn.engines.anyorder import composed
+from metarnn.engines.recurrence import Recurrence
+
+Run = Callable[[Recurrence], tuple[Tensor, State]]
+
+
+def checkpointed(run: Run, recurrence: Recurrence, every: int) -> tuple[Tensor, State]:
+    """What `run` returns; its backward pass runs stretches of `every` steps once more.
+
+    Kept are inputs, outputs and the state at every k-th step; all else, the hoisted products
+    included, is there for one stretch at a time: memory for T/k + k steps instead of T, at the
+    price of one more forward pass (docs/results.md has figures).
+    """
+    tensors = _tensors(recurrence)
+    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
+        return run(recurrence)
+    output, *final = _Checkpointed.apply(run, _shell(recurrence), every, *tensors)  # type: ignore[misc]
+    return output, tuple(final)
+
+
+class _Checkpointed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, run: Run, shell: Recurrence, every: int, *tensors: Tensor) -> Any:
+        whole = _filled(shell, tensors)
+        pieces = whole.split(every)
+        # All states in one array: kept one by one, they would lie scattered between the large
+        # arrays of the stretches, whose memory could then not be used again.
+        starts = [s.new_empty(len(pieces), *s.shape) for s in whole.state]
+        state, output = whole.state, None
+        for i, piece in enumerate(pieces):
+            for start, part in _pairs(starts, state):
+                start[i] = part
+            y, state = run(replace(piece, state=state))
+            if output is None:
+                output = y.new_empty(len(whole.x), *y.shape[1:])
+            output[i * every : (i + 1) * every] = y
+        ctx.save_for_backward(*tensors, *starts)
+        ctx.run, ctx.shell, ctx.every = run, shell, every
+        kind = tensors[0].device.type
+        ctx.autocast = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+        ctx.set_materialize_grads(False)
+        return output, *state
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        shell, needed = ctx.shell, ctx.needs_input_grad[3:]
+        tensors, starts = ctx.saved_tensors[: len(needed)], ctx.saved_tensors[len(needed) :]
+        if torch.is_grad_enabled():  # derivatives of derivatives keep all steps
+            return None, None, None, *composed(lambda *t: _eager(shell, t), tensors, grads)
+        whole = _filled(shell, [t.detach().requires_grad_(n) for t, n in _pairs(tensors, needed)])
+        parts = len(whole.state)
+        totals: list[Tensor | None] = [None] * len(tensors)
+        grad, adjoints = grads[0], list(grads[1:])
+        pieces = whole.split(ctx.every)
+        for i in range(len(pieces) - 1, -1, -1):
+            stretch = slice(i * ctx.every, (i + 1) * ctx.every)
+            x = whole.x[stretch].detach().requires_grad_(needed[0])
+            state = [start[i].detach().requires_grad_() for start in starts]
+            kind, dtype, on = ctx.autocast
+            with torch.enable_grad(), torch.autocast(kind, dtype, enabled=on):
+                y, final = ctx.run(replace(pieces[i], x=x, state=tuple(state)))
+            reached = [(y, None if grad is None else grad[stretch]), *_pairs(final, adjoints)]
+            reached = [(v, g) for v, g in reached if g is not None and v.requires_grad]
+            if not reached:
+                continue
+            wrt = [x, *state, *_tensors(whole)[1 + parts :]]
+            wanted = [k for k, t in enumerate(wrt) if t.requires_grad]
+            found = torch.autograd.grad(
+                [v for v, _ in reached],
+                [wrt[k] for k in wanted],
+                [g for _, g in reached],
+                allow_unused=True,
+            )
+            known = dict(zip(wanted, found, strict=True))
+            adjoints = [known.get(1 + k) for k in range(parts)]
+            _add(totals, known, stretch, whole.x, parts)
+        return None, None, None, totals[0], *adjoints, *totals[1 + parts :]
+
+
+def _add(
+    totals: list[Tensor | None],
+    known: Mapping[int, Tensor | None],
+    stretch: slice,
+    x: Tensor,
+    parts: int,
+) -> None:
+    """Put the gradient of a stretch of inputs in its place, and add those of weights."""
+    for k, grad in known.items():
+        if grad is None or 1 <= k <= parts:
+            continue
+        if k == 0:
+            if totals[0] is None:
+                totals[0] = torch.zeros_like(x)
+            totals[0][stretch] = grad
+        else:
+            total = totals[k]
+            totals[k] = grad if total is None else total.add_(grad)
+
+
+def _pairs(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return list(zip(left, right, strict=True))
+
+
+def _tensors(recurrence: Recurrence) -> list[Tensor]:
+    """All that a gradient may be asked for: inputs, states, weights, factors on columns."""
+    weights, columns = recurrence.weights.values(), recurrence.columns.values()
+    return [recurrence.x, *recurrence.state, *weights, *columns]
+
+
+def _shell(recurrence: Recurrence) -> Recurrence:
+    """A recurrence without those tensors, which autograd is to hold."""
+    nothing = recurrence.x.new_empty(0)
+    return replace(
+        recurrence,
+        x=nothing,
+        state=(nothing,) * len(recurrence.state),
+        weights=dict.fromkeys(recurrence.weights, nothing),
+        columns=dict.fromkeys(recurrence.columns, nothing),
+    )
+
+
+def _filled(shell: Recurrence, tensors: Sequence[Tensor]) -> Recurrence:
+    rest = iter(tensors)
+    return replace(
+        shell,
+        x=next(rest),
+        state=tuple(next(rest) for _ in shell.state),
+        weights={name: next(rest) for name in shell.weights},
+        columns={name: next(rest) for name in shell.columns},
+    )
+
+
+def _eager(shell: Recurrence, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    output, final = eager.run(_filled(shell, tensors))
+    return output, *final

@@ -1,6 +1,6 @@
 """Recurrent sequence models whose unit is learned; known units are points in the same space."""
 
-from metarnn import cells
+from metarnn import cells, hyper
 from metarnn.cells import Cell, LinearCell, Map, Theta, cell
 from metarnn.engines import explain
 from metarnn.graph import GraphCell
@@ -39,4 +39,5 @@ __all__ = [
     "cell",
     "cells",
     "explain",
+    "hyper",
 ]

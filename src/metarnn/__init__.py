@@ -4,6 +4,7 @@ from metarnn import cells, hyper
 from metarnn.cells import Cell, LinearCell, Map, Theta, cell
 from metarnn.engines import explain
 from metarnn.graph import GraphCell
+from metarnn.hyper import MetaRecurrent
 from metarnn.layers import (
     GRU,
     LSTM,
@@ -31,6 +32,7 @@ __all__ = [
     "Jordan",
     "LinearCell",
     "Map",
+    "MetaRecurrent",
     "MinGRU",
     "MinLSTM",
     "Recurrent",

@@ -102,7 +102,15 @@ class Cell(_Described):
         """Whether each state part is a_t ⊙ state_{t-1} + b_t, a and b free of the state."""
         return False
 
-    def drive(self, theta: Theta, x: Tensor) -> Drive:
+    @property
+    def given(self) -> dict[str, int]:
+        """What a step is given beside x, by name, with widths: generated weights are.
+
+        `drive` is then handed a dict, with x under "x" and these under their own names.
+        """
+        return {}
+
+    def drive(self, theta: Theta, x: Any) -> Drive:
         """The part of a step that no state enters, for all time steps at once."""
         return x
 

@@ -1,9 +1,10 @@
 """Recurrent sequence models whose unit is learned; known units are points in the same space."""
 
-from metarnn import cells
+from metarnn import cells, hyper
 from metarnn.cells import Cell, LinearCell, Map, Theta, cell
 from metarnn.engines import explain
 from metarnn.graph import GraphCell
+from metarnn.hyper import MetaRecurrent
 from metarnn.layers import (
     GRU,
     LSTM,
@@ -31,6 +32,7 @@ __all__ = [
     "Jordan",
     "LinearCell",
     "Map",
+    "MetaRecurrent",
     "MinGRU",
     "MinLSTM",
     "Recurrent",
@@ -39,4 +41,5 @@ __all__ = [
     "cell",
     "cells",
     "explain",
+    "hyper",
 ]

@@ -11,7 +11,7 @@ from metarnn.graph import save, to_json, trace_cell
 def test_every_built_in_cell_can_be_shown(name, capsys):
     assert main(["cell", "show", name]) == 0
     found = capsys.readouterr().out
-    for expected in ("h_t = ", "parameters", "states", "stage 1 of each step", "engine: "):
+    for expected in ("y_t = ", "parameters", "states", "stage 1 of each step", "engine: "):
         assert expected in found
 
 

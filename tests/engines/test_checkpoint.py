@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import metarnn
 from tests.helpers.cases import EVERY, RUNNABLE, make, randn, random_state
 from tests.helpers.compare import assert_close, assert_same, inputs, measure
 
@@ -78,3 +79,19 @@ def test_a_loss_of_part_of_the_outputs_and_a_gradient_of_part_of_the_inputs(engi
         for loss in (output[:3].square().sum(), last.sum()):
             found.append(torch.autograd.grad(loss, wrt, retain_graph=True))
     assert_close(results[0], results[2])
+
+
+@pytest.mark.parametrize("context", ["step", "sequence"])
+@pytest.mark.parametrize("engine", ["cpu", "eager"])
+def test_what_a_cell_is_given_has_its_gradient_too(engine, context):
+    results = []
+    for every in (0, 2):
+        torch.manual_seed(0)
+        layer = metarnn.MetaRecurrent(
+            EVERY["lstm"], context=context, engine=engine, checkpoint_every=every
+        ).double()
+        for weight in layer.sources.parameters():
+            torch.nn.init.normal_(weight, std=0.5)
+        (x,) = inputs(randn(5, 2, 3))
+        results.append(measure(lambda layer=layer, x=x: layer(x), [x, *layer.parameters()]))
+    assert_close(*results)

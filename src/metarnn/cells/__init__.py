@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from metarnn.cells import check
@@ -16,7 +17,8 @@ from metarnn.cells.onlstm import ONLSTM
 from metarnn.cells.qrnn import QRNN
 from metarnn.cells.sru import SRU
 
-CELLS: dict[str, type[Cell]] = {
+# By name; `hyper` adds its own.
+CELLS: dict[str, Callable[..., Cell]] = {
     "elman": Elman,
     "jordan": Jordan,
     "lstm": LSTM,

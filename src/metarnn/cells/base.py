@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias, dataclass_transform
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from metarnn.cells import check
 
@@ -39,7 +40,7 @@ class Map:
         return sum(self.gates)
 
 
-@dataclass_transform(frozen_default=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class _Described:
     """Makes a frozen dataclass of every subclass."""
 
@@ -88,6 +89,11 @@ class Cell(_Described):
         return (self.hidden_size,)
 
     @property
+    def held(self) -> int:
+        """How many parts of the state, from the first on, zoneout may hold."""
+        return len(self.states)
+
+    @property
     def output_size(self) -> int:
         return self.states[0]
 
@@ -96,7 +102,15 @@ class Cell(_Described):
         """Whether each state part is a_t ⊙ state_{t-1} + b_t, a and b free of the state."""
         return False
 
-    def drive(self, theta: Theta, x: Tensor) -> Drive:
+    @property
+    def given(self) -> dict[str, int]:
+        """What a step is given beside x, by name, with widths: generated weights are.
+
+        `drive` is then handed a dict, with x under "x" and these under their own names.
+        """
+        return {}
+
+    def drive(self, theta: Theta, x: Any) -> Drive:
         """The part of a step that no state enters, for all time steps at once."""
         return x
 
@@ -151,13 +165,19 @@ class Theta:
         if missing:
             check.refuse("weights", sorted(weights), f"also {missing}, which {cell} declares")
         columns = columns or {}
-        for name in cell.maps:
-            linear = partial(
-                F.linear, weight=weights[f"weight_{name}"], bias=weights.get(f"bias_{name}")
-            )
+        for name, m in cell.maps.items():
+            bias = weights[f"bias_{name}"] if m.bias else None  # else it may name a vector
+            linear = partial(F.linear, weight=weights[f"weight_{name}"], bias=bias)
             setattr(self, name, _scaled(linear, columns[name]) if name in columns else linear)
         for name in cell.vectors:
             setattr(self, name, weights[name])
+
+    @classmethod
+    def holding(cls, members: Mapping[str, Any]) -> Theta:
+        """One whose maps and vectors are ready: what a cell made of other cells hands to them."""
+        theta = cls.__new__(cls)
+        vars(theta).update(members)
+        return theta
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -190,6 +210,13 @@ def shapes(cell: Cell) -> dict[str, tuple[int, ...]]:
             check.refuse("vectors", name, f"a name of its own in {type(cell).__name__}")
         found[name] = (width,)
     return found
+
+
+def fold(x: Tensor, times: int) -> Tensor:
+    """Sums of `times` neighbours: [..., n · times] -> [..., n]."""
+    if has_torch_function_unary(x):
+        return handle_torch_function(fold, (x,), x, times)
+    return x.unflatten(-1, (-1, times)).sum(-1)
 
 
 POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {

@@ -11,7 +11,9 @@ def try_out(cell: Cell) -> None:
     name = type(cell).__name__
     meta = {n: torch.empty(shape, device="meta") for n, shape in shapes(cell).items()}
     theta = Theta(cell, meta)
-    drive = cell.drive(theta, torch.empty(1, cell.window * cell.input_size, device="meta"))
+    seen = {"x": cell.window * cell.input_size, **cell.given}
+    rows = {n: torch.empty(1, width, device="meta") for n, width in seen.items()}
+    drive = cell.drive(theta, rows if cell.given else rows["x"])
     new = cell.step(theta, drive, tuple(torch.empty(1, n, device="meta") for n in cell.states))
     if not isinstance(new, tuple):
         raise TypeError(f"{name}.step returned a {type(new).__name__}: expected a tuple of states")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,16 +67,15 @@ class _Checkpointed(torch.autograd.Function):
         pieces = whole.split(ctx.every)
         for i in range(len(pieces) - 1, -1, -1):
             stretch = slice(i * ctx.every, (i + 1) * ctx.every)
-            x = whole.x[stretch].detach().requires_grad_(needed[0])
-            state = [start[i].detach().requires_grad_() for start in starts]
+            piece = _leaves(pieces[i], tuple(start[i] for start in starts), needed)
             kind, dtype, on = ctx.autocast
             with torch.enable_grad(), torch.autocast(kind, dtype, enabled=on):
-                y, final = ctx.run(replace(pieces[i], x=x, state=tuple(state)))
+                y, final = ctx.run(piece)
             reached = [(y, None if grad is None else grad[stretch]), *_pairs(final, adjoints)]
             reached = [(v, g) for v, g in reached if g is not None and v.requires_grad]
             if not reached:
                 continue
-            wrt = [x, *state, *_tensors(whole)[1 + parts :]]
+            wrt = _tensors(piece)
             wanted = [k for k, t in enumerate(wrt) if t.requires_grad]
             found = torch.autograd.grad(
                 [v for v, _ in reached],
@@ -86,28 +85,37 @@ class _Checkpointed(torch.autograd.Function):
             )
             known = dict(zip(wanted, found, strict=True))
             adjoints = [known.get(1 + k) for k in range(parts)]
-            _add(totals, known, stretch, whole.x, parts)
+            for k, found in known.items():
+                if found is not None and not 1 <= k <= parts:
+                    totals[k] = _added(totals[k], found, tensors[k], stretch)
         return None, None, None, totals[0], *adjoints, *totals[1 + parts :]
 
 
-def _add(
-    totals: list[Tensor | None],
-    known: Mapping[int, Tensor | None],
-    stretch: slice,
-    x: Tensor,
-    parts: int,
-) -> None:
-    """Put the gradient of a stretch of inputs in its place, and add those of weights."""
-    for k, grad in known.items():
-        if grad is None or 1 <= k <= parts:
-            continue
-        if k == 0:
-            if totals[0] is None:
-                totals[0] = torch.zeros_like(x)
-            totals[0][stretch] = grad
-        else:
-            total = totals[k]
-            totals[k] = grad if total is None else total.add_(grad)
+def _added(total: Tensor | None, grad: Tensor, like: Tensor, stretch: slice) -> Tensor:
+    """The gradient so far: in its place of what differs from step to step, summed of the rest."""
+    if like.dim() == 3:
+        total = torch.zeros_like(like) if total is None else total
+        total[stretch] = grad
+        return total
+    return grad if total is None else total.add_(grad)
+
+
+def _leaves(piece: Recurrence, state: State, needed: Sequence[bool]) -> Recurrence:
+    """A stretch from a state, made of leaves where autograd is to find what differs in time."""
+
+    def leaf(value: Tensor, wanted: bool) -> Tensor:
+        return value.detach().requires_grad_(wanted)
+
+    given = needed[len(needed) - len(piece.given) :]
+    return replace(
+        piece,
+        x=leaf(piece.x, needed[0]),
+        state=tuple(leaf(part, True) for part in state),
+        given={
+            name: leaf(value, wanted) if value.dim() == 3 else value
+            for (name, value), wanted in _pairs(list(piece.given.items()), given)
+        },
+    )
 
 
 def _pairs(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[Any, Any]]:
@@ -115,9 +123,9 @@ def _pairs(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[Any, Any]]:
 
 
 def _tensors(recurrence: Recurrence) -> list[Tensor]:
-    """All that a gradient may be asked for: inputs, states, weights, factors on columns."""
-    weights, columns = recurrence.weights.values(), recurrence.columns.values()
-    return [recurrence.x, *recurrence.state, *weights, *columns]
+    """All that a gradient may be asked for: inputs, states, weights, what else the step reads."""
+    r = recurrence
+    return [r.x, *r.state, *r.weights.values(), *r.columns.values(), *r.given.values()]
 
 
 def _shell(recurrence: Recurrence) -> Recurrence:
@@ -129,6 +137,7 @@ def _shell(recurrence: Recurrence) -> Recurrence:
         state=(nothing,) * len(recurrence.state),
         weights=dict.fromkeys(recurrence.weights, nothing),
         columns=dict.fromkeys(recurrence.columns, nothing),
+        given=dict.fromkeys(recurrence.given, nothing),
     )
 
 
@@ -140,6 +149,7 @@ def _filled(shell: Recurrence, tensors: Sequence[Tensor]) -> Recurrence:
         state=tuple(next(rest) for _ in shell.state),
         weights={name: next(rest) for name in shell.weights},
         columns={name: next(rest) for name in shell.columns},
+        given={name: next(rest) for name in shell.given},
     )
 
 

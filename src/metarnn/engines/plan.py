@@ -109,6 +109,8 @@ class Plan:
         found: dict[Key, Tensor] = {("input", "x"): recurrence.x}
         for name, mask in recurrence.masks.items():
             found["input", name] = mask
+        for name, value in recurrence.given.items():
+            found["input" if value.dim() == 3 else "context", name] = value
         for name, columns in recurrence.columns.items():
             found["context", f"columns.{name}"] = columns
         for key, name, shape in self.named_weights:
@@ -155,24 +157,35 @@ def _key(graph: Graph, k: int) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=512)
-def _plan(cell: Cell, masks: tuple[str, ...], zoneout: Zoneout, columns: tuple[str, ...]) -> Plan:
+def _plan(
+    cell: Cell,
+    masks: tuple[str, ...],
+    zoneout: Zoneout,
+    columns: tuple[str, ...],
+    fixed: tuple[str, ...] = (),  # what is given and the same at all steps
+) -> Plan:
     def step(weights: Any, inputs: Any, contexts: Any, state: Any) -> Any:
         scales = {name: contexts[f"columns.{name}"] for name in columns}
         theta = Theta(cell, weights, scales)
-        drive = cell.drive(theta, inputs["x"])
+        seen = {name: (contexts if name in fixed else inputs)[name] for name in cell.given}
+        drive = cell.drive(theta, {"x": inputs["x"], **seen} if seen else inputs["x"])
         new = guarded(cell, theta, drive, inputs, state, zoneout)
         return new, {"y": cell.output(theta, drive, new)}
 
     widths = {"x": cell.window * cell.input_size}
     for mask in masks:
         widths[mask] = cell.states[int(mask[8:])] if mask.startswith("zoneout.") else 1
+    widths |= {name: width for name, width in cell.given.items() if name not in fixed}
     contexts = {f"columns.{name}": cell.maps[name].inputs for name in columns}
+    contexts |= {name: cell.given[name] for name in fixed}
     return Plan(cut(trace(step, cell, widths, contexts)), shapes(cell))
 
 
 def plan(recurrence: Recurrence) -> Plan:
     """The plan for a recurrence; those of the same cell with the same kinds of masks share one."""
-    if not recurrence.masks and not recurrence.columns and not recurrence.zoneout:
+    if not (recurrence.masks or recurrence.columns or recurrence.zoneout or recurrence.given):
         return _plan(recurrence.cell, (), (), ())
     zoneout = tuple(True if isinstance(z, Tensor) else z for z in recurrence.zoneout)
-    return _plan(recurrence.cell, tuple(recurrence.masks), zoneout, tuple(recurrence.columns))
+    masks, columns = tuple(recurrence.masks), tuple(recurrence.columns)
+    fixed = tuple(name for name, value in recurrence.given.items() if value.dim() == 2)
+    return _plan(recurrence.cell, masks, zoneout, columns, fixed)

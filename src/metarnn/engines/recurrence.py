@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,8 @@ class Recurrence:
     `resets` [T, B, 1] restarts the state from zero before a step, `zoneout` holds for each state
     part the weight of the old state in the new one (a 0/1 mask [T, B, n] in training, its
     expectation otherwise, None for none), `alive` [T, B, 1] is false from the end of a sequence
-    on, where the state stays as it was.
+    on, where the state stays as it was. `given` is what the cell takes beside x, [T, B, n], or
+    [B, n] where it is the same at all steps.
     """
 
     cell: Cell
@@ -34,6 +35,7 @@ class Recurrence:
     alive: Tensor | None = None
     resets: Tensor | None = None
     zoneout: Zoneout = ()
+    given: Mapping[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def theta(self) -> Theta:
@@ -42,7 +44,11 @@ class Recurrence:
     @cached_property
     def drive(self) -> Drive:
         """What no state enters, for all steps at once: a tensor [T, B, ...] or a dict of them."""
-        return self.cell.drive(self.theta, self.x)
+        if not self.given:
+            return self.cell.drive(self.theta, self.x)
+        steps = self.x.shape[0]
+        whole = {n: v if v.dim() == 3 else v.expand(steps, *v.shape) for n, v in self.given.items()}
+        return self.cell.drive(self.theta, {"x": self.x, **whole})
 
     @cached_property
     def masks(self) -> dict[str, Tensor]:
@@ -62,6 +68,7 @@ class Recurrence:
         """The same in pieces of so many steps, each of which still needs its state."""
         # split, not slices: its gradient is one concatenation.
         masks = {name: mask.split(steps) for name, mask in self.masks.items()}
+        given = {n: v.split(steps) for n, v in self.given.items() if v.dim() == 3}
         pieces = []
         for i, x in enumerate(self.x.split(steps)):
             zoneout = tuple(
@@ -71,7 +78,8 @@ class Recurrence:
             alive = masks["alive"][i] if "alive" in masks else None
             resets = masks["resets"][i] if "resets" in masks else None
             fixed = (self.cell, self.weights, self.columns)
-            pieces.append(Recurrence(*fixed, x, self.state, alive, resets, zoneout))
+            part = {n: given[n][i] if n in given else v for n, v in self.given.items()}
+            pieces.append(Recurrence(*fixed, x, self.state, alive, resets, zoneout, part))
         return pieces
 
     def step(self, inputs: Mapping[str, Tensor], state: State) -> State:

@@ -201,7 +201,8 @@ def _check_names(graph: Graph) -> None:
             if f"{node.op} {node['name']}" in taken:
                 refuse(f"node {k}", f"is a second {node.op} {node['name']!r}", "one of a name")
             taken.add(f"{node.op} {node['name']}")
-    weights = {f"{kind}{name}" for name in graph.maps for kind in ("", "weight_", "bias_")}
+    weights = {f"{kind}{name}" for name in graph.maps for kind in ("", "weight_")}
+    weights |= {f"bias_{name}" for name, m in graph.maps.items() if m.bias}
     for name, k in graph.named("vector").items():
         if name in weights:
             refuse(f"node {k}", f"is a vector {name!r}", "a name that no map and its weights have")

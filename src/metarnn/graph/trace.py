@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from metarnn.cells import Cell, Theta, shapes
+from metarnn.cells.base import fold
 from metarnn.graph.graph import Builder, Graph
 
 
@@ -162,11 +163,11 @@ def trace_cell(cell: Cell) -> Graph:
 
     def step(weights: Any, inputs: Any, contexts: Any, state: Any) -> Any:
         theta = Theta(cell, weights)
-        drive = cell.drive(theta, inputs["x"])
+        drive = cell.drive(theta, inputs if cell.given else inputs["x"])
         new = cell.step(theta, drive, state)
         return new, {"y": cell.output(theta, drive, new)}
 
-    return trace(step, cell, {"x": cell.window * cell.input_size})
+    return trace(step, cell, {"x": cell.window * cell.input_size, **cell.given})
 
 
 def replay(
@@ -307,6 +308,10 @@ def _repeat(x: Value, repeats: int, dim: int | None = None) -> Value:
     return x if repeats == 1 else _node(x.builder, "repeat", x, times=repeats)
 
 
+def _fold(x: Value, times: int) -> Value:
+    return x if times == 1 else _node(x.builder, "fold", x, times=times)
+
+
 def _layer_norm(
     x: Value, shape: Any, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5
 ) -> Value:
@@ -369,6 +374,7 @@ for _functions, _rule in [
     ((torch.sum, T.sum), _reduce("sum")),
     ((torch.mean, T.mean), _reduce("mean")),
     ((torch.repeat_interleave, T.repeat_interleave), _repeat),
+    ((fold,), _fold),
     ((F.layer_norm, torch.layer_norm), _layer_norm),
     ((torch.masked_fill, T.masked_fill), _masked_fill),
     ((T.to, T.contiguous, T.clone, T.float, torch.clone), lambda x, *_, **__: x),

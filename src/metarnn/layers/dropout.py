@@ -67,11 +67,9 @@ class Dropout:
             check.one_of("weight_drop", name, cell.maps)
             check.probability(f"weight_drop[{name!r}]", p)
         if not isinstance(zoneout, tuple | list):
-            zoneout = (zoneout,) * len(cell.states) if check.probability("zoneout", zoneout) else ()
-        elif len(zoneout) != len(cell.states):
-            check.refuse(
-                "zoneout", zoneout, f"one value for each of {len(cell.states)} state parts"
-            )
+            zoneout = (zoneout,) * cell.held if check.probability("zoneout", zoneout) else ()
+        elif len(zoneout) != cell.held:
+            check.refuse("zoneout", zoneout, f"one value for each of {cell.held} state parts")
         for p in zoneout:
             check.probability("zoneout", p)
         return cls(

@@ -24,6 +24,7 @@ class Inputs:
     batched: bool
     batch_first: bool
     packed: PackedSequence | None
+    context: Tensor | None = None  # [T, B, C] or [B, C], what weights are to be generated from
 
     @cached_property
     def alive(self) -> Tensor | None:

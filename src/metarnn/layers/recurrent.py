@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,16 +19,18 @@ from metarnn.layers import edges, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import initialize
-from metarnn.layers.unroll import run_with, state_sizes, unroll
+from metarnn.layers.unroll import Source, run_with, state_sizes, unroll
 
 
 @dataclass(frozen=True)
 class Floor:
-    """One layer of a stack in one call: its cell, and its weights and masks for each direction."""
+    """One layer of a stack in one call: its cell; for each direction its weights, its masks, and
+    where what the cell is given comes from."""
 
     cell: Cell
     weights: Sequence[Mapping[str, Tensor]]
     masks: Sequence[Masks]
+    sources: Sequence[Source | None] = (None, None)
 
 
 class Recurrent(nn.Module):
@@ -57,6 +59,8 @@ class Recurrent(nn.Module):
     checkpoint_every     with k > 0 the backward pass recomputes stretches of k steps: memory for
                          T/k + k steps instead of T, at the price of one more forward pass
     """
+
+    ARGUMENTS: ClassVar = ("lengths", "resets", "steps", "teacher")  # of a call, beside x and state
 
     def __init__(
         self,
@@ -117,14 +121,21 @@ class Recurrent(nn.Module):
             for name, shape in shapes(self.floors[k]).items():
                 weight = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name + suffix, nn.Parameter(weight))
-        # The width of each part of the state of a call. Layers may need different ones (past
-        # inputs, for a cell with a window): the widest counts.
-        sizes = [state_sizes(floor) for floor in self.floors]
-        self.state_sizes = tuple(max(widths) for widths in zip(*sizes, strict=True))
-        self._uniform = len(set(sizes)) == 1
+        self._set_state_sizes()
         self.reset_parameters()
         if engine in ("native", "scan"):
             choose(engine, Request(self.cell))  # one that can never run this cell is refused now
+
+    def _set_state_sizes(self) -> None:
+        # The width of each part of the state of a call. Layers may need different ones (past
+        # inputs, for a cell with a window): the widest counts.
+        sizes = [state_sizes(self.floors[k], self._source(k, d)) for k, d in self._rows()]
+        self.state_sizes = tuple(max(widths) for widths in zip(*sizes, strict=True))
+        self._uniform = len(set(sizes)) == 1
+
+    def _source(self, layer: int, direction: int) -> Source | None:
+        """What makes the numbers that a cell is given beside x; only generated cells need it."""
+        return None
 
     def reset_parameters(self) -> None:
         for k, direction in self._rows():
@@ -178,7 +189,9 @@ class Recurrent(nn.Module):
         teacher  [T, B, O], the true outputs, which take the place of the layer's own where it
                  feeds them back: step t sees teacher[t-1]
         """
-        arguments = (x, state, lengths, resets, steps, teacher)
+        return self._call(x, state, lengths, resets, steps, teacher)
+
+    def _call(self, *arguments: Any) -> tuple[Any, Any]:
         if torch.compiler.is_compiling():
             return self._uncompiled(*arguments)
         return self._forward(*arguments)
@@ -234,7 +247,7 @@ class Recurrent(nn.Module):
     # double the time of `import metarnn`.
     _uncompiled: Any = _disable_dynamo(_forward)
 
-    def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    def step(self, x: Tensor, state: Any = None, **arguments: Any) -> tuple[Tensor, Any]:
         """One time step, for inputs that arrive one by one: x [B, I] or [I] -> output, state.
 
         Without gradients, on a CPU, it is one call of generated C a layer.
@@ -246,11 +259,11 @@ class Recurrent(nn.Module):
         if dims not in (1, 2) or x.shape[-1] != size:
             shape = f"[batch, {size}], or [{size}] for one sequence (input_size={size})"
             check.refuse("x.shape", tuple(x.shape), shape)
-        compiled = self._compiled_steps(x)
+        compiled = None if arguments else self._compiled_steps(x)
         if compiled is not None:
             return streaming.step(compiled, self, x, state)
         time = 1 if self.batch_first and dims == 2 else 0
-        y, state = self(x.unsqueeze(time), state)
+        y, state = self(x.unsqueeze(time), state, **arguments)
         return y.squeeze(time), state
 
     def _compiled_steps(self, x: Tensor) -> list[cpu.Step] | None:
@@ -268,10 +281,9 @@ class Recurrent(nn.Module):
 
     def choose(self, x: Any = None, state: Any = None, **arguments: Any) -> Choice:
         """The engine that `forward` would take for these arguments, and why."""
-        names = ("lengths", "resets", "steps", "teacher")
         for name in arguments:
-            check.one_of("argument", name, names)
-        call, _ = self._enter(x, state, *(arguments.get(name) for name in names))
+            check.one_of("argument", name, self.ARGUMENTS)
+        call, _ = self._enter(x, state, *(arguments.get(name) for name in self.ARGUMENTS))
         return self._choose(call)
 
     def _enter(
@@ -349,17 +361,18 @@ class Recurrent(nn.Module):
 
     def _floors(self, call: Inputs) -> list[Floor]:
         """Each layer's weights and masks for one call, all sampled before any engine runs."""
+        ways = range(self.directions)
+        sources = [[self._source(k, way) for way in ways] for k in range(self.num_layers)]
         if not self.dropouts.acts(self.training):
-            ways = range(self.directions)
             nothing = [NOTHING] * self.directions
             return [
-                Floor(cell, [self.weights(k, direction) for direction in ways], nothing)
+                Floor(cell, [self.weights(k, direction) for direction in ways], nothing, sources[k])
                 for k, cell in enumerate(self.floors)
             ]
         floors = []
         for k, cell in enumerate(self.floors):
             weights, masks = [], []
-            for direction in range(self.directions):
+            for direction in ways:
                 named = self.weights(k, direction)
                 like = next(iter(named.values()), call.x)
                 steps, batch, _ = call.x.shape
@@ -367,7 +380,7 @@ class Recurrent(nn.Module):
                 masks.append(mask)
                 drop = mask.weights
                 weights.append({n: w * drop[n] if n in drop else w for n, w in named.items()})
-            floors.append(Floor(cell, weights, masks))
+            floors.append(Floor(cell, weights, masks, sources[k]))
         return floors
 
     def _between(self, x: Tensor) -> Tensor | None:
@@ -401,6 +414,7 @@ class Recurrent(nn.Module):
                     backward=direction == 1,
                     engine=engine,
                     checkpoint_every=self.checkpoint_every,
+                    source=floor.sources[direction],
                 )
                 outputs.append(output)
                 finals.append(final)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,10 +21,25 @@ from metarnn.layers.edges import Inputs, at_end, flip
 Weights = Mapping[str, Tensor]
 
 
-def state_sizes(cell: Cell) -> tuple[int, ...]:
-    """The widths of what one layer carries: its cell's state and, for a window, past inputs."""
+class Source(Protocol):
+    """Where a cell's `given` comes from, in one call: made of the inputs, with a state."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The widths of the parts of its state."""
+        ...
+
+    def __call__(
+        self, x: Tensor, state: State, call: Inputs, resets: Tensor | None
+    ) -> tuple[Mapping[str, Tensor], State]:
+        """From x [T, B, I] what is given, [T, B, n] or [B, n], and the state at the end."""
+        ...
+
+
+def state_sizes(cell: Cell, source: Source | None = None) -> tuple[int, ...]:
+    """The widths of what one layer carries: its cell's state, a window's past, a source's own."""
     past = ((cell.window - 1) * cell.input_size,) if cell.window > 1 else ()
-    return (*cell.states, *past)
+    return (*cell.states, *past, *(() if source is None else source.sizes))
 
 
 def unroll(
@@ -36,24 +53,27 @@ def unroll(
     backward: bool,
     engine: str,
     checkpoint_every: int,
+    source: Source | None = None,
 ) -> tuple[Tensor, State]:
     """Outputs of all steps and the state at each sequence's end, [B, n] each.
 
     The state may come wider than the cell's (another layer's may be): the rest stays zero.
     """
     widths = [part.shape[-1] for part in state]
-    sizes = state_sizes(cell)
+    sizes = state_sizes(cell, source)
     if sizes != tuple(widths):
         state = tuple(part[..., :n] for part, n in zip(state, sizes, strict=True))
     resets = call.resets
     if backward:
         x = flip(x, call.lengths)
         resets = None if resets is None else flip(_before_next(resets, call), call.lengths)
+        if call.context is not None and call.context.dim() == 3:
+            call = replace(call, context=flip(call.context, call.lengths))
     rest = (masks, call, x, resets, state, engine, checkpoint_every)
     if call.teacher is not None and isinstance(cell, Feedback):
         output, final = _teach(cell, weights, *rest)
     else:
-        output, final = _run(cell, weights, *rest)
+        output, final = _run(cell, weights, *rest, source)
     if call.alive is not None:
         output = output.masked_fill(~call.alive, 0)
     final = tuple(
@@ -73,13 +93,22 @@ def _run(
     state: State,
     engine: str,
     checkpoint_every: int,
+    source: Source | None = None,
 ) -> tuple[Tensor, State]:
     past: State = ()
+    given: Mapping[str, Tensor] = {}
+    kept_by_source: State = ()
+    if source is not None:
+        own = len(state) - len(source.sizes)
+        given, kept_by_source = source(x, state[own:], call, resets)
+        state = state[:own]
     if cell.window > 1:
         x, kept = window.stack(x, state[-1], cell.window, call.lengths, resets)
         state, past = state[:-1], (kept,)
     zoneout = masks.zoneout[: len(cell.states)]
-    recurrence = Recurrence(cell, weights, masks.columns, x, state, call.alive, resets, zoneout)
+    recurrence = Recurrence(
+        cell, weights, masks.columns, x, state, call.alive, resets, zoneout, given
+    )
     if call.teacher is not None and cell.state_is_output:
         # No step waits for another one: the step is applied to all of them at once.
         states = recurrence.step(recurrence.inputs, (delayed(call.teacher, state[0]),))
@@ -87,7 +116,7 @@ def _run(
         final = (at_end(call.teacher, call.lengths),)
     else:
         output, final = run_with(engine, recurrence, checkpoint_every)
-    return output, (*final, *past)
+    return output, (*final, *past, *kept_by_source)
 
 
 def run_with(

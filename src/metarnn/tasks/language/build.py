@@ -10,6 +10,7 @@ from torch import nn
 
 from metarnn.cells import Cell, cell, check
 from metarnn.graph import GraphCell, read
+from metarnn.hyper import HyperLSTM, Mogrifier
 from metarnn.layers import Recurrent
 from metarnn.tasks.language.model import LanguageModel, parse_count, solve_width
 
@@ -20,6 +21,11 @@ class ModelOptions:
 
     Args:
         cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json)
+        model: what becomes of the unit: plain, mogrifier (the input and the state scale each
+            other before it), hyperlstm (in its place)
+        rounds: rounds of the mogrifier
+        rank: rank of the mogrifier's matrices; 0 for whole ones
+        hyper: width of the network that writes weights
         width: hidden units of a layer; a cell of a file has its own
         layers: how many layers
         embedding: width of the embedding; 0 for one-hot vectors
@@ -38,6 +44,10 @@ class ModelOptions:
     """
 
     cell: str = "lstm"
+    model: Literal["plain", "mogrifier", "hyperlstm"] = "plain"
+    rounds: int = 5
+    rank: int = 0
+    hyper: int = 128
     width: int = 512
     layers: int = 1
     embedding: int = 128
@@ -67,7 +77,7 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
     inputs = check.size("embedding", options.embedding, least=0) or vocabulary_size
     for k in range(check.size("layers", options.layers)):
         last = options.tied and k == options.layers - 1
-        unit = _unit(options, inputs, options.embedding if last else options.width)
+        unit = _model(options, inputs, options.embedding if last else options.width)
         layer = Recurrent(
             unit,
             weight_drop=options.weight_drop,
@@ -103,6 +113,14 @@ def _spread(layer: Recurrent) -> None:
         for name, m in layer.cell.maps.items():
             if not m.recurrent and m.inputs == layer.cell.window * layer.input_size:
                 nn.init.normal_(layer.weights(0)[f"weight_{name}"], std=0.3)
+
+
+def _model(options: ModelOptions, inputs: int, outputs: int) -> Cell:
+    check.one_of("model", options.model, ["plain", "mogrifier", "hyperlstm"])
+    if options.model == "hyperlstm":
+        return HyperLSTM(inputs, outputs, options.hyper, layer_norm=options.layer_norm)
+    unit = _unit(options, inputs, outputs)
+    return unit if options.model == "plain" else Mogrifier(unit, options.rounds, options.rank)
 
 
 def _unit(options: ModelOptions, inputs: int, outputs: int) -> Cell:

@@ -1,0 +1,63 @@
+"""Weights that are generated: units whose parameters another network writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from metarnn.cells import CELLS, cell
+from metarnn.hyper.coupled import Coupled
+from metarnn.hyper.encoders import (
+    Convolution,
+    Encoder,
+    ModuleEncoder,
+    RecurrentEncoder,
+    Transformer,
+)
+from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale
+from metarnn.hyper.generated import Generated
+from metarnn.hyper.generators import Attention, Convolutional, Dense, Generator, Rolling
+from metarnn.hyper.hyperlstm import HyperLSTM
+from metarnn.hyper.meta import MetaRecurrent
+from metarnn.hyper.mogrifier import Mogrifier
+from metarnn.hyper.watch import Record, watch
+
+
+def _mogrifier(
+    input_size: int,
+    hidden_size: int,
+    *,
+    unit: str = "lstm",
+    rounds: int = 5,
+    rank: int = 0,
+    **options: Any,
+) -> Mogrifier:
+    return Mogrifier(cell(unit, input_size, hidden_size, **options), rounds, rank)
+
+
+CELLS |= {"hyperlstm": HyperLSTM, "mogrifier": _mogrifier}
+
+__all__ = [
+    "Attention",
+    "Convolution",
+    "Convolutional",
+    "Coupled",
+    "Dense",
+    "Encoder",
+    "Form",
+    "Full",
+    "Generated",
+    "Generator",
+    "HyperLSTM",
+    "LowRank",
+    "MetaRecurrent",
+    "Mixture",
+    "ModuleEncoder",
+    "Mogrifier",
+    "Number",
+    "Record",
+    "RecurrentEncoder",
+    "Rolling",
+    "Scale",
+    "Transformer",
+    "watch",
+]

@@ -1,0 +1,3 @@
+from tests.engines.triton.conftest import device
+
+__all__ = ["device"]

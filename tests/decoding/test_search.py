@@ -56,7 +56,8 @@ def model(request):
 
 
 def search(model, columns=(0, 1, 2), eos: int | None = EOS, never=(BOS,), **options: Any):
-    call = {name: options.pop(name) for name in ("prefixes", "limits", "first") if name in options}
+    names = options.keys() & {"prefixes", "limits", "numbers"}
+    call = {name: options.pop(name) for name in names}
     columns = list(columns)
     state, start = pick(model.state, columns), START[: len(columns)]
     return Search(**options)(model, state, start, eos=eos, never=never, **call)
@@ -105,7 +106,7 @@ def test_a_beam_as_wide_as_there_are_sequences_is_an_exhaustive_search(model, pe
 def test_what_is_found_depends_on_no_other_sentence(model, options):
     together = search(model, **options)
     for b in range(3):
-        alone: dict[str, Any] = dict(options, first=b)
+        alone: dict[str, Any] = dict(options, numbers=[b])
         for name in ("prefixes", "limits"):
             if name in options:
                 alone[name] = [options[name][b]]

@@ -51,7 +51,7 @@ class Search:
     groups            diverse beams: the places are shared by so many groups, one choosing after
                       the other, each paying `diversity` for every earlier choice of a token
     sampler           draw each sequence, `width` of them, instead of searching
-    seed              of what is drawn; sentence k draws from `seed + k` whatever is beside it
+    seed              of what is drawn
     """
 
     width: int = 1
@@ -94,7 +94,7 @@ class Search:
         never: Sequence[int] = (),
         prefixes: Sequence[Sequence[int]] | None = None,
         limits: Sequence[int] | None = None,
-        first: int = 0,
+        numbers: Sequence[int] | None = None,
     ) -> list[list[Hypothesis]]:
         """The best hypotheses of each sentence, the best first.
 
@@ -106,13 +106,13 @@ class Search:
             never: tokens that are not taken
             prefixes: tokens that each sentence's hypotheses begin with
             limits: a `max_length` for each sentence, where that is less
-            first: the number of the first sentence, of those that a seed is for
+            numbers: of the sentences, 0, 1, … by default: from `seed + number` each one draws
         """
         B, K, device = len(start), self.width, start.device
         if self.coverage_penalty and not hasattr(scorer, "coverage"):
             check.refuse("coverage_penalty", self.coverage_penalty, "0: this model attends not")
         rules = _Rules(self, B, eos, never, prefixes, limits)
-        chances = [torch.Generator().manual_seed(self.seed + first + b) for b in range(B)]
+        chances = [torch.Generator().manual_seed(self.seed + n) for n in numbers or range(B)]
         found: list[list[Hypothesis]] = [[] for _ in range(B)]
 
         sentences = torch.arange(B)  # those still in the batch

@@ -169,9 +169,8 @@ def _table(path: Path, source: str, target: str) -> Pairs:
     kind = _columns if plain.suffix == ".tsv" else _fields
     names = (source or "source", target or "target")
     return Pairs.of(
-        kind(line, f"{path}, line {number}", *names)
+        kind(line, f"{path}, line {number}", *names) if line.strip() else ("", "")
         for number, line in enumerate(lines(path), 1)
-        if line.strip()
     )
 
 

@@ -13,8 +13,9 @@ class Scorer(Protocol):
     In every tensor of a state, however nested, the sequences stand along dimension 1, as in the
     states of `torch.nn`: that is all a search needs to copy, reorder and drop them.
 
-    A scorer that attends to a source may also have `coverage(state) -> [N]`, which
-    `Search(coverage_penalty=…)` adds to scores: Σ_i log min(Σ_t a_ti, 1).
+    Two more methods a scorer may have. `coverage(state) -> [N]` is what a coverage penalty
+    weighs, Σ_i log min(Σ_t a_ti, 1). `reorder(state, rows)` is called where rows trade
+    places within their sentences only: what all hypotheses of a sentence share can stay.
     """
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

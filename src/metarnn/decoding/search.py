@@ -111,6 +111,7 @@ class Search:
         B, K, device = len(start), self.width, start.device
         if self.coverage_penalty and not hasattr(scorer, "coverage"):
             check.refuse("coverage_penalty", self.coverage_penalty, "0: this model attends not")
+        reorder = getattr(scorer, "reorder", select)
         rules = _Rules(self, B, eos, never, prefixes, limits)
         chances = [torch.Generator().manual_seed(self.seed + n) for n in numbers or range(B)]
         found: list[list[Hypothesis]] = [[] for _ in range(B)]
@@ -162,7 +163,10 @@ class Search:
                 tokens, total, room = tokens[going], total[going], room[going]
                 sentences = sentences[going.cpu()]
                 chances = [chance for chance, keep in zip(chances, kept, strict=True) if keep]
-            state, tokens = select(state, rows), tokens.flatten()
+                state = select(state, rows)
+            elif self.sampler is None and K > 1:
+                state = reorder(state, rows)
+            tokens = tokens.flatten()
         for hypotheses in found:
             hypotheses.sort(key=lambda h: -h.score)
         return [hypotheses[: self.nbest] for hypotheses in found]

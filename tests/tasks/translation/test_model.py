@@ -101,7 +101,14 @@ def test_a_state_is_reordered_as_sentences_are(kind):
         one, _ = model.step(inputs[1, rows], nested.select(state, rows))
         _, other = model.step(inputs[0, rows], model.encode(source[:, rows], lengths[rows]))
         other, _ = model.step(inputs[1, rows], other)
+        # Two hypotheses of each sentence, which trade places.
+        twice = torch.tensor([0, 0, 1, 1, 2, 2])
+        _, state = model.step(inputs[:2].T.flatten(), nested.select(state, twice))
+        swap = torch.tensor([1, 0, 2, 3, 5, 5])
+        within = model.step(inputs[3, twice], model.reorder(state, swap))[0]
+        anywhere = model.step(inputs[3, twice], nested.select(state, swap))[0]
     torch.testing.assert_close(one, other)
+    torch.testing.assert_close(within, anywhere)
 
 
 @pytest.mark.parametrize("kind", KINDS)

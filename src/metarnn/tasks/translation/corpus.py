@@ -84,7 +84,7 @@ def load(
 
     >>> corpus = load("dates")
     >>> corpus["test"].pairs.source[0], corpus["test"].pairs.target[0]
-    ('the 29th of October 1953', '1953-10-29')
+    ('01/09/2079', '2079-09-01')
 
     data, source, target, split  see `pairs.read`
     level         "character", "byte", "word" (what stands between spaces) or "bpe"

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from metarnn.cells import check
 from metarnn.layers import Recurrent
+from metarnn.layers.nested import select
 from metarnn.tasks.translation.attention import Attention, Memory
 from metarnn.tasks.translation.bridge import Bridge
 
@@ -222,6 +223,11 @@ class EncoderDecoder(nn.Module):
         """Tokens [N] -> log-probabilities of what follows [N, V]: a `decoding.Scorer`."""
         o, weights, state = self._steps(tokens.unsqueeze(0), state)
         return self.log_p(o, weights, state)[0], state
+
+    def reorder(self, state: State, rows: Tensor) -> State:
+        """Rows in another order within their sentences, whose memory stays: most of the state."""
+        moved = select((state.layers, state.covered, state.fed), rows)
+        return state._replace(layers=moved[0], covered=moved[1], fed=moved[2])
 
     def coverage(self, state: State) -> Tensor:
         """Σ_s log min(Σ_t a_ts, 1) over the places of the source, [N] (Wu et al. 2016)."""

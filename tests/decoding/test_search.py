@@ -50,7 +50,7 @@ def pick(state, columns):
     return state[:, columns].clone()
 
 
-@pytest.fixture(params=["gru", "lstm"])
+@pytest.fixture(params=["gru", pytest.param("lstm", marks=pytest.mark.medium)])
 def model(request):
     return Model(request.param)
 
@@ -99,7 +99,7 @@ def test_a_beam_as_wide_as_there_are_sequences_is_an_exhaustive_search(model, pe
         {"width": 4, "length_penalty": 1.0, "no_repeat": 2, "min_length": 2},
         {"width": 6, "nbest": 6, "groups": 3, "diversity": 0.5},
         {"width": 3, "nbest": 3, "sampler": Sampler(0.8), "seed": 5},
-        {"width": 2, "prefixes": [[2, 3], [], [4]], "limits": [9, 4, 6]},
+        {"width": 2, "prefixes": [[2, 3, 2, 2, 2], [], [4]], "limits": [9, 2, 3]},
     ],
     ids=lambda options: "-".join(options),
 )
@@ -164,6 +164,10 @@ def test_a_prefix_is_forced_and_its_probability_counted(model):
         for h in hypotheses:
             assert h.tokens[: len(prefixes[b])] == prefixes[b]
             assert h.log_p == pytest.approx(model.log_p(b, h.tokens))
+    # One that is longer than any length is kept whole.
+    found = search(model, max_length=2, prefixes=prefixes)
+    assert found[0][0].tokens == prefixes[0]
+    assert max(len(h.tokens) for (h,) in found[1:]) <= 2
     (free, *_) = search(model, width=3, nbest=3, max_length=6)
     assert all(h.tokens[:3] != [2, 2, 5] for h in free)
 
@@ -217,6 +221,15 @@ def test_coverage_decides_between_what_is_equally_probable():
 def test_sentences_that_have_ended_leave_the_batch(model):
     search(model, eos=None, limits=[1, 1, 20], max_length=20, width=2)
     assert model.batches == [6] + [2] * 19
+
+
+def test_a_model_that_is_broken_is_told_from_one_that_finds_nothing():
+    class Broken:
+        def step(self, tokens, state):
+            return torch.full((len(tokens), V), torch.nan), state
+
+    with pytest.raises(ValueError, match="not numbers"):
+        Search(width=2)(Broken(), None, START, eos=EOS)
 
 
 @pytest.mark.parametrize(

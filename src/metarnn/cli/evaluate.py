@@ -59,7 +59,9 @@ def _evaluate(
     found = open_run(run, **changes)
     job = found.entry.prepare(found.config, found.folder, progress())
     model = found.weights(job.model).to(place)
-    more = {"dynamic": True} if dynamic else {}
+    more: dict[str, Any] = {"dynamic": True} if dynamic else {}
+    if beam:
+        more["search"] = job.task.search
     with torch.no_grad():
         scores = job.task.evaluate(model, split, **more)
     table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))

@@ -126,7 +126,7 @@ class Search:
         total[:, ::per_group] = 0.0
         room = torch.full((B, self.groups), per_group, device=device)
 
-        for t in range(self.max_length + (eos is not None)):
+        for t in range(int(rules.limits.max()) + (eos is not None)):
             log_p, state = scorer.step(tokens, state)
             log_p = rules.apply(log_p, history, t, sentences).view(*total.shape, -1)
             if self.sampler is None:
@@ -168,6 +168,8 @@ class Search:
                 state = reorder(state, rows)
             tokens = tokens.flatten()
         for hypotheses in found:
+            if not hypotheses:
+                raise ValueError("no sequence has a probability: the model's are not numbers")
             hypotheses.sort(key=lambda h: -h.score)
         return [hypotheses[: self.nbest] for hypotheses in found]
 
@@ -218,11 +220,13 @@ class _Rules:
         limits: Sequence[int] | None,
     ) -> None:
         self.search, self.eos, self.never = search, eos, list(never)
+        self._mask: Tensor | None = None
         prefixes = prefixes if prefixes is not None else [[]] * batch
         self.limits = torch.full((batch,), search.max_length)
         if limits is not None:
             self.limits = self.limits.minimum(torch.as_tensor(limits).clamp(min=1))
-        self.limits.clamp_(min=max(search.min_length, *map(len, prefixes)))
+        least = [max(search.min_length, len(prefix)) for prefix in prefixes]
+        self.limits = self.limits.maximum(torch.tensor(least))
         # What each sentence must take at each step, -1 where it is free.
         self.must = torch.full((batch, int(self.limits.max()) + 1), -1)
         for row, prefix, limit in zip(self.must, prefixes, self.limits, strict=True):
@@ -233,8 +237,11 @@ class _Rules:
     def apply(self, log_p: Tensor, history: Tensor, t: int, sentences: Tensor) -> Tensor:
         """log_p [N, V] with -inf for what may not follow."""
         search, device, V = self.search, log_p.device, log_p.shape[1]
-        never = torch.zeros(V, dtype=torch.bool, device=device)
-        never[self.never] = True
+        if self._mask is None:
+            self._mask = torch.zeros(V, dtype=torch.bool)
+            self._mask[self.never] = True
+            self._mask = self._mask.to(device)
+        never = self._mask
         blocked = never.expand_as(log_p)
         too_short = self.eos is not None and t < search.min_length
         if search.no_repeat or too_short:

@@ -36,6 +36,9 @@ KINDS = {
     "jordan": {"decoder_cell": "jordan"},
 }
 
+QUICK = ("dot", "coverage", "feeding", "everything", "shared")
+EVERY = [k if k in QUICK else pytest.param(k, marks=pytest.mark.medium) for k in KINDS]
+
 
 def build(kind, dtype=torch.float64, **more) -> Any:
     torch.manual_seed(1)
@@ -58,7 +61,7 @@ def example(seed=0, batch=3):
     return source, lengths, inputs, torch.randint(4, 14, (inputs.numel(),)), places
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 def test_all_steps_at_once_are_one_step_after_the_other(kind):
     model = build(kind)
     source, lengths, inputs, targets, places = example()
@@ -75,7 +78,7 @@ def test_all_steps_at_once_are_one_step_after_the_other(kind):
         torch.testing.assert_close(everywhere.detach(), -log_p.mean(-1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 def test_padding_and_other_sentences_never_reach_a_sentence(kind):
     model = build(kind)
     source, lengths, inputs, targets, places = example()
@@ -91,7 +94,7 @@ def test_padding_and_other_sentences_never_reach_a_sentence(kind):
         torch.testing.assert_close(together[:, b], alone)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 def test_a_state_is_reordered_as_sentences_are(kind):
     model = build(kind)
     source, lengths, inputs, *_ = example()
@@ -111,7 +114,7 @@ def test_a_state_is_reordered_as_sentences_are(kind):
     torch.testing.assert_close(within, anywhere)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVERY)
 def test_every_weight_learns(kind):
     model = build(kind, torch.float32)
     nll, _ = model(*example())

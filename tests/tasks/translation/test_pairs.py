@@ -116,6 +116,7 @@ def test_one_vocabulary_or_two(folder):
     assert {"eins", "one"} <= one.source.numbers.keys()
 
 
+@pytest.mark.medium
 def test_bpe_is_joint_or_separate(folder):
     pytest.importorskip("tokenizers")
     options: dict[str, Any] = {"source": "de", "target": "en", "max_size": 300}
@@ -146,6 +147,7 @@ def test_no_notation_is_ambiguous():
                     assert seen.setdefault(notation(this), this) == this
 
 
+@pytest.mark.medium
 def test_numbers_in_words_are_those_of_the_digits():
     found = numbers(seed=1)
     assert {len(digits) for _, digits in found["train"]} == set(range(1, 10))

@@ -114,6 +114,7 @@ def test_the_loss_is_the_mean_over_tokens_with_smoothing_beside_it(corpus, model
     assert loss.count == len(batch.targets)
 
 
+@pytest.mark.medium
 def test_scores_do_not_depend_on_how_many_sentences_are_side_by_side(model):
     corpus = reversal(40)
     search = Search(max_length=10)
@@ -125,6 +126,7 @@ def test_scores_do_not_depend_on_how_many_sentences_are_side_by_side(model):
     assert scores[0]["perplexity"] == pytest.approx(math.exp(scores[0]["nll"]))
 
 
+@pytest.mark.medium
 def test_what_is_selected_by_comes_first(corpus, model):
     choices: Any = (("exact", 1), ("bleu", 100))
     for select, factor in choices:
@@ -205,7 +207,8 @@ def test_words_are_turned_round_after_a_little_training(corpus, options):
     assert scores["edits"] < 0.02
 
 
-def test_dates_are_learned_from_the_corpus_that_is_generated():
+@pytest.mark.medium
+def test_the_generated_corpus_knows_all_its_tokens():
     corpus = load("dates")
     assert {name: len(split) for name, split in corpus.splits.items()} == {
         "train": 20_000,

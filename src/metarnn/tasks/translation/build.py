@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from metarnn.cells import Cell, cell, check
+from metarnn.cells import cell, check
 from metarnn.graph import GraphCell, read
 from metarnn.layers import Recurrent
 from metarnn.tasks.language.model import parse_count, solve_width
@@ -83,21 +83,23 @@ def build_model(source: Vocabulary, target: Vocabulary, options: ModelOptions) -
     depth = check.size("decoder_layers", o.decoder_layers, least=0) or o.layers
     each = o.width // 2 if o.bidirectional else o.width
     more: dict[str, Any] = {"weight_drop": o.weight_drop, "engine": o.engine}
-    encoder = Recurrent(
-        _unit(o.cell, o.embedding, each),
-        check.size("layers", o.layers),
+    encoder = _layer(
+        o.cell,
+        o.embedding,
+        each,
+        num_layers=check.size("layers", o.layers),
         bidirectional=o.bidirectional,
         dropout=o.dropout if o.layers > 1 else 0.0,
         **more,
     )
     name = o.decoder_cell or o.cell
     context = 0 if o.attention == "none" else encoder.output_size
-    last = _unit(name, o.embedding, o.width).output_size
+    last = _layer(name, o.embedding, o.width).output_size
     inputs = o.embedding + encoder.output_size * o.summary
     inputs += (o.embedding if o.tied else last) * o.feeding
     layers = []
     for k in range(depth):
-        layers.append(Recurrent(_unit(name, inputs, o.width), **more))
+        layers.append(_layer(name, inputs, o.width, **more))
         inputs = layers[-1].output_size + (0 if k else context)
     return EncoderDecoder(
         len(source),
@@ -142,8 +144,9 @@ def copies(source: Vocabulary, target: Vocabulary) -> Tensor:
     return torch.tensor([-1] * len(SPECIAL) + numbers[len(SPECIAL) :])
 
 
-def _unit(name: str, inputs: int, outputs: int) -> Cell:
+def _layer(name: str, inputs: int, outputs: int, **options: Any) -> Recurrent:
+    """Recurrent layers of the unit that has this name, or is in this file."""
     if name.endswith(".json"):
-        return GraphCell(read(name)).resized(inputs)
+        return Recurrent(GraphCell(read(name)).resized(inputs), **options)
     more = {"outputs": outputs} if name == "jordan" else {}
-    return cell(name, inputs, outputs, **more)
+    return Recurrent(cell(name, inputs, outputs, **more), **options)

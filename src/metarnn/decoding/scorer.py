@@ -18,6 +18,6 @@ class Scorer(Protocol):
     places within their sentences only: what all hypotheses of a sentence share can stay.
     """
 
-    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+    def step(self, tokens: Tensor, state: Any, /) -> tuple[Tensor, Any]:
         """tokens [N] -> log-probabilities of what follows, [N, V], and the state after them."""
         ...

@@ -55,7 +55,9 @@ def test_a_run_is_a_folder_with_both_vocabularies_and_cells(run):
 @pytest.mark.medium
 def test_lines_come_out_as_they_went_in(run, monkeypatch, capsys):
     text = "eins zwei drei\n\nvier fünf\nein ünbekanntes Wort\n"
-    out = translate(monkeypatch, capsys, run, text).out.split("\n")
+    found = translate(monkeypatch, capsys, run, text)
+    assert "4 sentences, 1 of them empty, 3 unknown tokens" in found.err
+    out = found.out.split("\n")
     assert out[:3] == ["123", "", "45"]
     assert len(out) == 5
     again = translate(monkeypatch, capsys, run, text, "--batch", "1", "--beam", "1").out

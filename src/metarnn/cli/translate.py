@@ -15,7 +15,7 @@ from metarnn.cli.tasks import open_run
 from metarnn.decoding import Sampler, Search
 from metarnn.graph.files import write
 from metarnn.report.attention import heatmap
-from metarnn.tasks.language import Vocabulary
+from metarnn.tasks.language import UNK, Vocabulary
 from metarnn.tasks.translation import EncoderDecoder, Translation, align
 from metarnn.tasks.translation import translate as find
 from metarnn.training.progress import progress
@@ -142,7 +142,7 @@ def _translations(
     copy_unknown: bool,
 ) -> Iterator[tuple[str, list[Translation]]]:
     """Sentences with their translations, in their order, a portion at a time."""
-    done, show = 0, progress()
+    done, empty, unknown, show = 0, 0, 0, progress()
     while portion := list(islice(sentences, PORTION * batch)):
         found = find(
             model,
@@ -156,8 +156,12 @@ def _translations(
         )
         yield from zip(portion, found, strict=True)
         done += len(portion)
+        empty += portion.count("")
+        unknown += sum(int((vocabularies[0].encode(text) == UNK).sum()) for text in portion)
         if done > PORTION * batch or len(portion) == PORTION * batch:
             show.say(f"{done:,} sentences")
+    if empty or unknown:
+        show.say(f"{done:,} sentences, {empty:,} of them empty, {unknown:,} unknown tokens")
 
 
 def _picture(

@@ -197,13 +197,6 @@ def restart(state: Any, fresh: Tensor) -> Any:
     return tuple(restart(part, fresh) for part in state)
 
 
-def select(state: Any, columns: Tensor) -> Any:
-    """The sequences `columns` of a carried state."""
-    if isinstance(state, Tensor):
-        return state.index_select(1, columns)
-    return tuple(select(part, columns) for part in state)
-
-
 def detached(state: Any) -> Any:
     return state.detach() if isinstance(state, Tensor) else tuple(map(detached, state))
 

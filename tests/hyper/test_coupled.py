@@ -95,7 +95,7 @@ def test_forms_reach_biases_and_vectors_that_are_named():
 
 
 def test_every_number_is_refused_where_that_takes_too_much_memory():
-    with pytest.raises(ValueError, match=r"not 8,004,000.*GB.*'lowrank'"):
+    with pytest.raises(ValueError, match=r"not 8,000,000.*GB.*'lowrank'"):
         coupled(cells.LSTM(1000, 1000), (Full(),))
 
 

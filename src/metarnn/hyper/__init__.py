@@ -13,12 +13,13 @@ from metarnn.hyper.encoders import (
     RecurrentEncoder,
     Transformer,
 )
-from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale
+from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale, Structure
 from metarnn.hyper.generated import Generated
 from metarnn.hyper.generators import Attention, Convolutional, Dense, Generator, Rolling
 from metarnn.hyper.hyperlstm import HyperLSTM
 from metarnn.hyper.meta import MetaRecurrent
 from metarnn.hyper.mogrifier import Mogrifier
+from metarnn.hyper.omega import Omega
 from metarnn.hyper.watch import Record, watch
 
 
@@ -54,10 +55,12 @@ __all__ = [
     "ModuleEncoder",
     "Mogrifier",
     "Number",
+    "Omega",
     "Record",
     "RecurrentEncoder",
     "Rolling",
     "Scale",
+    "Structure",
     "Transformer",
     "watch",
 ]

@@ -39,8 +39,9 @@ class MetaRecurrent(Recurrent):
     width         of the encoder; a quarter of the hidden size by default
     generator     what writes the numbers: "dense", "conv", "attention", "recurrent", or a function
                   (context width, numbers) -> module
-    form          what is written: "scale", "lowrank", "mixture", "full", "structure", `hyper`'s
-                  forms with their options, or several that chain
+    form          what is written: "scale" (rows; also "columns", "both", and "bounded", both by
+                  2σ), "lowrank", "mixture", "full", "structure", `hyper`'s forms with their
+                  options, or several that chain
     on            which weights, for forms given by name; see `hyper.Form`
     context       "step": c_t from the inputs up to t, with `delay` up to t - 1; "sequence": one c,
                   by the `pool` "last", "mean" or "attention"; "state": c_t is the state of a

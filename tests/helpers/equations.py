@@ -146,7 +146,8 @@ def mixed(cell: cells.Mixed, w: Weights, x: Array, state: State) -> tuple[Array,
     inner = [POINTWISE[φ](xn + r * hn) for φ in cell.activations]
     n = sum(s * y for s, y in zip(share["activation"], inner, strict=True))
     every = {"gate": (1 - z) * n + z * h, "add": h + z * n, "replace": n, "scale": z * h + n}
-    h = sum(s * every[c] for s, c in zip(share["carry"], cell.carries, strict=True))
+    carried = [s * every[c] for s, c in zip(share["carry"], cell.carries, strict=True)]
+    h = np.sum(carried, 0)
     return h, [h]
 
 

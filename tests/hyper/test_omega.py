@@ -1,5 +1,7 @@
 """Terms of the loss for what generates weights, each against its definition."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -30,7 +32,8 @@ def test_every_term_is_what_it_is_called():
     d = list(records[0].numbers.values())
     φ = list(layer.sources.parameters())
     matrices = [p for p in φ if p.dim() == 2]
-    decoded = layer.sources[0].decoder(records[0].encoding)
+    decoder: Any = layer.sources[0].decoder
+    decoded = decoder(records[0].encoding)
     expected = {
         "phi": sum(p.square().mean() for p in φ) / len(φ),
         "deviation": sum(n.square().mean() for n in d) / len(d),

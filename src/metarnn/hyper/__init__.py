@@ -17,6 +17,7 @@ from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale, Str
 from metarnn.hyper.generated import Generated
 from metarnn.hyper.generators import Attention, Convolutional, Dense, Generator, Rolling
 from metarnn.hyper.hyperlstm import HyperLSTM
+from metarnn.hyper.inspect import Motion, motion
 from metarnn.hyper.meta import MetaRecurrent
 from metarnn.hyper.mogrifier import Mogrifier
 from metarnn.hyper.omega import Omega
@@ -54,6 +55,7 @@ __all__ = [
     "Mixture",
     "ModuleEncoder",
     "Mogrifier",
+    "Motion",
     "Number",
     "Omega",
     "Record",
@@ -62,5 +64,6 @@ __all__ = [
     "Scale",
     "Structure",
     "Transformer",
+    "motion",
     "watch",
 ]

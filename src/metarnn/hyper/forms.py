@@ -23,7 +23,7 @@ from metarnn.cells.mixed import CHOICE
 Numbers = Mapping[str, Tensor]
 Apply = Callable[[Tensor], Tensor]  # a linear map without its bias
 
-GROUPS = ("input", "recurrent", "bias", "vectors", "choices")
+GROUPS = ("main", "input", "recurrent", "bias", "vectors", "choices")
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,19 @@ class Form:
     """A form, and the weights of a unit that it is on.
 
     on  names of maps (`ih`), of biases (`bias_ih`), of vectors (`peep_i`), or of groups: `input`
-        and `recurrent` (maps), `bias` (those of the maps that read no state), `vectors`,
-        `choices` (those vectors of a unit that mixes candidate operations which decide on them)
+        and `recurrent` (maps), `main` (recurrent ones, or where a unit has none its input maps),
+        `bias` (those of the maps that read no state), `vectors`, `choices` (those vectors of a
+        unit that mixes candidate operations which decide on them)
     """
 
-    on: tuple[str, ...] = ("input", "recurrent")
+    on: tuple[str, ...] = ("main",)
 
     def maps_of(self, unit: Cell) -> dict[str, Map]:
         """The maps of a unit that the form is on."""
         groups = {"input": False, "recurrent": True}
         asked = {groups[name] for name in self.on if name in groups}
+        if "main" in self.on:
+            asked.add(any(m.recurrent for m in unit.maps.values()))
         return {n: m for n, m in unit.maps.items() if n in self.on or m.recurrent in asked}
 
     def vectors_of(self, unit: Cell) -> dict[str, int]:
@@ -111,9 +114,12 @@ class Scale(Form):
 
     A factor is, of a generated number d, `by` "deviation" 1 + d, by "bounded" 2σ(d) as in the
     Mogrifier, by "linear" d itself as in HyperLSTM.
+
+    By default rows of the recurrent maps and biases are written: where the context has seen x_t,
+    a bias that is written can do what row scales of W x can, for a third of the numbers less.
     """
 
-    on: tuple[str, ...] = ("input", "recurrent", "bias")
+    on: tuple[str, ...] = ("main", "bias")
     rows: bool = True
     columns: bool = False
     by: str = "deviation"
@@ -250,9 +256,9 @@ class Structure(Form):
 
 FORMS: dict[str, Callable[[], Form]] = {
     "scale": Scale,
-    "columns": lambda: Scale(rows=False, columns=True),
-    "both": lambda: Scale(columns=True),
-    "bounded": lambda: Scale(columns=True, by="bounded"),
+    "columns": lambda: Scale(("input", "recurrent"), rows=False, columns=True),
+    "both": lambda: Scale(("input", "recurrent", "bias"), columns=True),
+    "bounded": lambda: Scale(("input", "recurrent", "bias"), columns=True, by="bounded"),
     "lowrank": LowRank,
     "mixture": Mixture,
     "full": Full,

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from metarnn.cells import State, check
 from metarnn.hyper.encoders import Encoder
@@ -20,6 +21,9 @@ POOLS = ("last", "mean", "attention")
 
 class Source(nn.Module):
     """d_t = generator([c_t; fourier(t)]).
+
+    What an encoder puts out is brought to mean 0 and variance 1, unless it is a single number; a
+    context that is given is read as it is.
 
     encoder    None where the context is given
     pool       "" for a context a step; "last", "mean" or "attention" for one a sequence
@@ -60,13 +64,16 @@ class Source(nn.Module):
     def forward(
         self, x: Tensor, state: State, call: Inputs, resets: Tensor | None
     ) -> tuple[Mapping[str, Tensor], State]:
-        clock, context = (), call.context
+        clock: State = ()
+        context = call.context
         if self.times:
             state, clock = state[:-1], state[-1:]
         encoding: Tensor | None = None
         kept: State = ()
         if context is None:
             encoding, context, kept = self._read(x, state, call, resets)
+            if self.width > 1:
+                context = F.layer_norm(context, context.shape[-1:])
         if self.times:
             t, clock = _time(clock[0], len(x), call, resets)
             features = fourier(t, self.times, self.period).to(x.dtype)

@@ -100,7 +100,7 @@ def _layer(options: ModelOptions, inputs: int, outputs: int) -> Recurrent:
     check.one_of("model", options.model, ["plain", "meta", "mogrifier", "hyperlstm"])
     names = ("weight_drop", "zoneout", "engine")
     more: Any = {name: getattr(options, name) for name in names}
-    width = check.size("hyper", options.hyper, least=0) or max(outputs // 4, 1)
+    width = check.size("hyper", options.hyper, least=0) or max(outputs // 4, 4)
     if options.model == "hyperlstm":
         unit = HyperLSTM(inputs, outputs, width, layer_norm=options.layer_norm)
         return Recurrent(unit, **more)

@@ -124,7 +124,7 @@ class Source(nn.Module):
 
 
 def _time(start: Tensor, steps: int, call: Inputs, resets: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Steps since the beginning or the last reset, [T, B], after `start` [B, 1]; those at the end."""
+    """Steps since the beginning or the last reset, [T, B], and at the end; `start` is [B, 1]."""
     t = torch.arange(steps, device=start.device).unsqueeze(1).expand(-1, len(start))
     time = t + start.squeeze(-1)
     if resets is not None:

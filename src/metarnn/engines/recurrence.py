@@ -44,7 +44,7 @@ class Recurrence:
         """What no state enters, for all steps at once: a tensor [T, B, ...] or a dict of them."""
         return self.cell.drive(self.theta, self.x)
 
-    @cached_property
+    @property  # not cached: torch.compile cannot look into that
     def masks(self) -> dict[str, Tensor]:
         if self.alive is None and self.resets is None and not self.zoneout:
             return {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,14 +23,7 @@ class Inputs:
     batched: bool
     batch_first: bool
     packed: PackedSequence | None
-
-    @cached_property
-    def alive(self) -> Tensor | None:
-        """[T, B, 1], false from the end of each sequence on."""
-        if self.lengths is None:
-            return None
-        t = torch.arange(self.x.shape[0], device=self.x.device).unsqueeze(1)
-        return (t < self.lengths).unsqueeze(-1)
+    alive: Tensor | None  # [T, B, 1], false from the end of each sequence on
 
     def leave(self, output: Tensor) -> Tensor | PackedSequence:
         """The output [T, B, O] in the shape of what came in."""
@@ -104,15 +96,15 @@ def enter(
         if not batched:
             check.refuse("lengths", lengths, "None for one sequence without a batch dimension")
         lengths = _lengths(lengths, *x.shape[:2], device=x.device)
-    inputs = Inputs(x, lengths, resets, teacher, batched, batch_first, packed)
-    if inputs.alive is None:
-        return inputs
-    # Zero, not masked later on: a NaN in the padding would reach dW even through a mask.
-    ended = ~inputs.alive
-    x = x.masked_fill(ended, 0)
-    teacher = None if teacher is None else teacher.masked_fill(ended, 0)
-    resets = None if resets is None else resets & ~ended
-    return Inputs(x, lengths, resets, teacher, batched, batch_first, packed)
+    alive = None
+    if lengths is not None:
+        alive = (torch.arange(len(x), device=x.device).unsqueeze(1) < lengths).unsqueeze(-1)
+        # Zero, not masked later on: a NaN in the padding would reach dW even through a mask.
+        ended = ~alive
+        x = x.masked_fill(ended, 0)
+        teacher = None if teacher is None else teacher.masked_fill(ended, 0)
+        resets = None if resets is None else resets & ~ended
+    return Inputs(x, lengths, resets, teacher, batched, batch_first, packed, alive)
 
 
 def _lengths(lengths: Any, steps: int, batch: int, device: torch.device) -> Tensor | None:
@@ -124,6 +116,8 @@ def _lengths(lengths: Any, steps: int, batch: int, device: torch.device) -> Tens
         check.refuse("lengths.dtype", lengths.dtype, "whole numbers")
     if lengths.shape != (batch,):
         check.refuse("lengths.shape", tuple(lengths.shape), f"({batch},), one for each sequence")
+    if torch.compiler.is_compiling():  # what depends on values cannot be decided there
+        return lengths.to(device=device, dtype=torch.int64)
     if not batch:
         return None
     shortest, longest = torch.stack(lengths.aminmax()).tolist()

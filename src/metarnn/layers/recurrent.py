@@ -14,12 +14,22 @@ from torch.nn.utils.rnn import PackedSequence
 
 from metarnn.cells import Cell, Feedback, State, check, shapes
 from metarnn.cells.tryout import try_out
-from metarnn.engines import ENGINES, Choice, Recurrence, Request, choose, circumstances, cpu, native
+from metarnn.engines import (
+    ENGINES,
+    Choice,
+    Recurrence,
+    Request,
+    choose,
+    circumstances,
+    compiled,
+    cpu,
+    native,
+)
 from metarnn.layers import edges, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import initialize
-from metarnn.layers.unroll import run_with, state_sizes, unroll
+from metarnn.layers.unroll import Way, run_with, state_sizes, unroll
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Floor:
     cell: Cell
     weights: Sequence[Mapping[str, Tensor]]
     masks: Sequence[Masks]
+    operator: str = ""  # the cell's name as an operator, where torch.compile is to see one
 
 
 class Recurrent(nn.Module):
@@ -108,6 +119,8 @@ class Recurrent(nn.Module):
         upper = [self.cell.resized(self.output_size)] if num_layers > 1 else []
         self.floors = (self.cell, *upper * (num_layers - 1))
         try_out(self.cell)
+        # The cells' names as operators, under which torch.compile knows their loops.
+        self._operators = tuple(compiled.register(floor) for floor in self.floors)
         self._choices: dict[Any, Choice] = {}
         self._steps: dict[torch.dtype, list[cpu.Step] | None] = {}
         self._names: dict[tuple[int, int], dict[str, str]] = {}
@@ -125,6 +138,11 @@ class Recurrent(nn.Module):
         self.reset_parameters()
         if engine in ("native", "scan"):
             choose(engine, Request(self.cell))  # one that can never run this cell is refused now
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for floor in self.floors:  # another process does not know their names
+            compiled.register(floor)
 
     def reset_parameters(self) -> None:
         for k, direction in self._rows():
@@ -179,16 +197,25 @@ class Recurrent(nn.Module):
                  feeds them back: step t sees teacher[t-1]
         """
         arguments = (x, state, lengths, resets, steps, teacher)
-        if torch.compiler.is_compiling():
-            return self._uncompiled(*arguments)
-        return self._forward(*arguments)
+        if not torch.compiler.is_compiling():
+            return self._forward("", *arguments)
+        engine = "" if teacher is not None else self._compilable(x)
+        return self._forward(engine, *arguments) if engine else self._uncompiled("", *arguments)
 
-    def _forward(self, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
+    def _compilable(self, x: Any) -> str:
+        """The engine whose loop can be part of what torch.compile makes; empty if none can."""
+        if not isinstance(x, Tensor) or self.checkpoint_every or "" in self._operators:
+            return ""
+        cell, like = self._operators[0], next(iter(self.parameters()), x)
+        return compiled.engine_for(self.engine, cell, x.device.type, like.dtype)
+
+    def _forward(self, operator: str, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
+        """With `operator`, that engine's loop appears as one, for torch.compile."""
         call, parts = self._enter(x, state, *arguments)
-        engine = self._choose(call).engine
-        if engine == "cpu" and self._is_plain(call):
+        engine = operator or self._choose(call).engine
+        if engine == "cpu" and not operator and self._is_plain(call):
             return self._short_cut(call, parts)
-        floors = self._floors(call)
+        floors = self._floors(call, self._operators if operator else [""] * self.num_layers)
         y = call.x
         if self.training and self.dropouts.input:
             y = y * keep(self.dropouts.input, 1, *y.shape[1:], like=y)
@@ -224,14 +251,14 @@ class Recurrent(nn.Module):
         """What `_forward` does in general, for small calls: the smallest take 57 µs, not 71."""
         state = tuple(part[0] for part in parts)
         recurrence = Recurrence(self.cell, self.weights(0), {}, call.x, state)
-        y, final = run_with("cpu", recurrence)
+        y, final = run_with(Way("cpu"), recurrence)
         if call.batched:
             final = tuple(part.unsqueeze(0) for part in final)
         return call.leave(y), final[0] if len(final) == 1 else final
 
-    # torch.compile would unroll a loop over time, for minutes; so it leaves the layer as it is, and
-    # compiles the model around it. `torch.compiler.disable` would import the compiler at once, and
-    # double the time of `import metarnn`.
+    # Where the loop is no operator torch.compile would unroll it, for minutes; so it leaves the
+    # layer as it is, and compiles the model around it. `torch.compiler.disable` would import the
+    # compiler at once, and double the time of `import metarnn`.
     _uncompiled: Any = _disable_dynamo(_forward)
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -347,13 +374,15 @@ class Recurrent(nn.Module):
             self._choices[key] = choice
         return choice
 
-    def _floors(self, call: Inputs) -> list[Floor]:
+    def _floors(self, call: Inputs, operators: Sequence[str]) -> list[Floor]:
         """Each layer's weights and masks for one call, all sampled before any engine runs."""
         if not self.dropouts.acts(self.training):
             ways = range(self.directions)
             nothing = [NOTHING] * self.directions
             return [
-                Floor(cell, [self.weights(k, direction) for direction in ways], nothing)
+                Floor(
+                    cell, [self.weights(k, direction) for direction in ways], nothing, operators[k]
+                )
                 for k, cell in enumerate(self.floors)
             ]
         floors = []
@@ -367,7 +396,7 @@ class Recurrent(nn.Module):
                 masks.append(mask)
                 drop = mask.weights
                 weights.append({n: w * drop[n] if n in drop else w for n, w in named.items()})
-            floors.append(Floor(cell, weights, masks))
+            floors.append(Floor(cell, weights, masks, operators[k]))
         return floors
 
     def _between(self, x: Tensor) -> Tensor | None:
@@ -399,8 +428,7 @@ class Recurrent(nn.Module):
                     x,
                     tuple(part[row] for part in state),
                     backward=direction == 1,
-                    engine=engine,
-                    checkpoint_every=self.checkpoint_every,
+                    way=Way(engine, self.checkpoint_every, floor.operator),
                 )
                 outputs.append(output)
                 finals.append(final)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -10,13 +11,22 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from metarnn.cells import Cell, Feedback, State
-from metarnn.engines import Recurrence, cpu, eager, scan, triton
+from metarnn.engines import Recurrence, compiled, cpu, eager, scan, triton
 from metarnn.engines.checkpoint import checkpointed
 from metarnn.layers import window
 from metarnn.layers.dropout import Masks
 from metarnn.layers.edges import Inputs, at_end, flip
 
 Weights = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a loop is run: by which engine, with checkpoints or not, as which operator."""
+
+    engine: str
+    checkpoint_every: int = 0
+    operator: str = ""  # where torch.compile is to see one: the cell's name
 
 
 def state_sizes(cell: Cell) -> tuple[int, ...]:
@@ -34,8 +44,7 @@ def unroll(
     state: State,
     *,
     backward: bool,
-    engine: str,
-    checkpoint_every: int,
+    way: Way,
 ) -> tuple[Tensor, State]:
     """Outputs of all steps and the state at each sequence's end, [B, n] each.
 
@@ -49,7 +58,7 @@ def unroll(
     if backward:
         x = flip(x, call.lengths)
         resets = None if resets is None else flip(_before_next(resets, call), call.lengths)
-    rest = (masks, call, x, resets, state, engine, checkpoint_every)
+    rest = (masks, call, x, resets, state, way)
     if call.teacher is not None and isinstance(cell, Feedback):
         output, final = _teach(cell, weights, *rest)
     else:
@@ -71,8 +80,7 @@ def _run(
     x: Tensor,
     resets: Tensor | None,
     state: State,
-    engine: str,
-    checkpoint_every: int,
+    way: Way,
 ) -> tuple[Tensor, State]:
     past: State = ()
     if cell.window > 1:
@@ -86,15 +94,17 @@ def _run(
         output = cell.output(recurrence.theta, recurrence.drive, states)
         final = (at_end(call.teacher, call.lengths),)
     else:
-        output, final = run_with(engine, recurrence, checkpoint_every)
+        output, final = run_with(way, recurrence)
     return output, (*final, *past)
 
 
-def run_with(
-    engine: str, recurrence: Recurrence, checkpoint_every: int = 0
-) -> tuple[Tensor, State]:
-    if checkpoint_every:
-        return checkpointed(partial(run_with, engine), recurrence, checkpoint_every)
+def run_with(way: Way, recurrence: Recurrence) -> tuple[Tensor, State]:
+    engine = way.engine
+    if way.operator:
+        return compiled.run(way.operator, engine, recurrence)
+    if way.checkpoint_every:
+        again = partial(run_with, Way(engine))
+        return checkpointed(again, recurrence, way.checkpoint_every)
     if engine == "cpu":
         try:
             return cpu.run(recurrence)
@@ -120,8 +130,7 @@ def _teach(
     x: Tensor,
     resets: Tensor | None,
     state: State,
-    engine: str,
-    checkpoint_every: int,
+    way: Way,
 ) -> tuple[Tensor, State]:
     """A cell that feeds back, run on the true outputs: its unit on [x_t; y_{t-1}]."""
     assert call.teacher is not None
@@ -131,9 +140,7 @@ def _teach(
     previous = previous if resets is None else previous.masked_fill(resets, 0)
     x = torch.cat([x, previous], -1)
     state = (*inner, *past)
-    output, final = _run(
-        cell.unit, weights, masks, call, x, resets, state, engine, checkpoint_every
-    )
+    output, final = _run(cell.unit, weights, masks, call, x, resets, state, way)
     return output, (*final[:parts], at_end(call.teacher, call.lengths), *final[parts:])
 
 

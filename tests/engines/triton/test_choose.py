@@ -124,7 +124,7 @@ class Refused(Exception):
     pass
 
 
-@pytest.mark.parametrize("which", ["_forward", "_reverse"])
+@pytest.mark.parametrize("which", ["forward", "backward"])
 def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
     which, device, monkeypatch
 ):

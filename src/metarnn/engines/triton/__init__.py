@@ -6,7 +6,7 @@ import os
 import warnings
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -53,11 +53,11 @@ def obstacle(cell: Cell, device: str, dtype: torch.dtype) -> str:
     return _broken[0] if _broken else cpu.untraceable(cell)
 
 
-def run(recurrence: Recurrence) -> tuple[Tensor, State]:
+def run(recurrence: Recurrence, fused: Any = None) -> tuple[Tensor, State]:
     """The output of all steps [T, B, O] and the state after the last one."""
     from metarnn.engines.triton.loop import run as loop  # imports Triton, which takes a second
 
-    return loop(recurrence)
+    return loop(recurrence, fused) if fused else loop(recurrence)
 
 
 def give_up(error: Exception) -> None:

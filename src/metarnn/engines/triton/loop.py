@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,8 +15,11 @@ from metarnn.engines.triton.program import Key
 from metarnn.graph import linear
 
 
-def run(recurrence: Recurrence) -> tuple[Tensor, State]:
-    """The output of all steps [T, B, O] and the state after the last one."""
+def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
+    """The output of all steps [T, B, O] and the state after the last one.
+
+    Another `fused` may stand in for the loop: an operator of torch's.
+    """
     made = plan(recurrence)
     parts, weights, x = made.parts, recurrence.weights, recurrence.x
     dtype = recurrence.state[0].dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from metarnn.engines import (
     compiled,
     cpu,
     native,
+    triton,
 )
 from metarnn.layers import edges, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
@@ -299,7 +300,11 @@ class Recurrent(nn.Module):
         for name in arguments:
             check.one_of("argument", name, names)
         call, _ = self._enter(x, state, *(arguments.get(name) for name in names))
-        return self._choose(call)
+        choice = self._choose(call)
+        if choice.engine != "triton":
+            return choice
+        ways = {"gradient": torch.is_grad_enabled(), "bidirectional": self.bidirectional}
+        return replace(choice, details=triton.describe(self.cell, call.x, **ways))
 
     def _enter(
         self,
@@ -417,21 +422,13 @@ class Recurrent(nn.Module):
         """Layers one after the other; state and final state [layers × directions, B, n]."""
         finals = []
         for k, floor in enumerate(floors):
-            outputs = []
-            for direction in range(self.directions):
-                row = k * self.directions + direction
-                output, final = unroll(
-                    floor.cell,
-                    floor.weights[direction],
-                    floor.masks[direction],
-                    call,
-                    x,
-                    tuple(part[row] for part in state),
-                    backward=direction == 1,
-                    way=Way(engine, self.checkpoint_every, floor.operator),
-                )
-                outputs.append(output)
-                finals.append(final)
+            rows = [
+                tuple(part[k * self.directions + direction] for part in state)
+                for direction in range(self.directions)
+            ]
+            found = self._directions(floor, call, x, rows, engine)
+            outputs = [output for output, _ in found]
+            finals += [final for _, final in found]
             if len(outputs) == 1:
                 x = outputs[0]
             else:
@@ -439,6 +436,33 @@ class Recurrent(nn.Module):
         if len(finals) == 1:
             return x, tuple(part.unsqueeze(0) for part in finals[0])
         return x, tuple(torch.stack(part) for part in zip(*finals, strict=True))
+
+    def _directions(
+        self, floor: Floor, call: Inputs, x: Tensor, state: Sequence[State], engine: str
+    ) -> list[tuple[Tensor, State]]:
+        """Each direction's outputs and final state; on a GPU both at the same time."""
+
+        def run(direction: int) -> tuple[Tensor, State]:
+            return unroll(
+                floor.cell,
+                floor.weights[direction],
+                floor.masks[direction],
+                call,
+                x,
+                state[direction],
+                backward=direction == 1,
+                way=Way(engine, self.checkpoint_every, floor.operator),
+            )
+
+        fused = self.bidirectional and engine == "triton" and not floor.operator
+        halves = triton.side_by_side(floor.cell, x) if fused else None
+        if halves is None:
+            return [run(direction) for direction in range(self.directions)]
+        with halves:
+            first = run(0)
+            with halves.aside(x, *state[1], call.alive, call.resets, call.lengths):
+                second = run(1)
+            return [first, halves.back(*second)]
 
     def _native(
         self, floors: Sequence[Floor], call: Inputs, x: Tensor, state: State, engine: str

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from metarnn.cells import State
     from metarnn.engines.recurrence import Recurrence
+    from metarnn.engines.triton.halves import Halves
 
 
 class CannotLaunch(RuntimeError):
@@ -58,6 +59,24 @@ def run(recurrence: Recurrence, fused: Any = None) -> tuple[Tensor, State]:
     from metarnn.engines.triton.loop import run as loop  # imports Triton, which takes a second
 
     return loop(recurrence, fused) if fused else loop(recurrence)
+
+
+def side_by_side(cell: Cell, x: Tensor) -> Halves | None:
+    """Halves of a GPU for two loops over x, if that is faster than one after the other."""
+    if not x.is_cuda:
+        return None
+    from metarnn.engines.triton.halves import halves
+
+    return halves(cell, x)
+
+
+def describe(cell: Cell, x: Tensor, **options: bool) -> tuple[str, ...]:
+    """How the work of a call is shared, in words."""
+    from metarnn.engines.triton.words import describe
+
+    narrow = torch.is_autocast_enabled(x.device.type)
+    dot = torch.get_autocast_dtype(x.device.type) if narrow else x.dtype
+    return describe(cell, x.shape[1], dot, x.device, **options)
 
 
 def give_up(error: Exception) -> None:

@@ -31,6 +31,7 @@ class Call:
     batch: int
     dot: torch.dtype
     hoisted: Callable[[], dict[Key, Tensor]] = dict  # computes again what was hoisted
+    share: int = 1  # how many loops share the GPU
 
 
 class Loop:
@@ -252,7 +253,7 @@ def _call(
     if not dry:
         kernel(
             arrays, weights, call.steps, call.batch,
-            full=full, dot=call.dot, device=device,
+            full=full, dot=call.dot, device=device, share=call.share,
         )  # fmt: skip
     for alias, name in program.aliases.items():
         outputs[alias] = outputs[name]

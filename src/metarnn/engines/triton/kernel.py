@@ -38,6 +38,12 @@ class _Case:
     dot: torch.dtype
     split: bool
     device: torch.device
+    share: int  # how many loops share the GPU
+
+
+def weight_size(dot: torch.dtype) -> int:
+    """The bytes of a weight on chip."""
+    return dot.itemsize * (2 if _split(dot) else 1)
 
 
 def _split(dot: torch.dtype) -> bool:
@@ -83,10 +89,11 @@ class Kernel:
         full: frozenset[int],
         dot: torch.dtype,
         device: torch.device,
+        share: int = 1,
     ) -> None:
         """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step."""
         _raise_alarm(device)
-        case = _Case(batch, full, dot, _split(dot), device)
+        case = _Case(batch, full, dot, _split(dot), device, share)
         room = 1.0
         while True:
             known = case in self._launches and self._launches[case].compiled is not None
@@ -108,8 +115,8 @@ class Kernel:
             return self._launches[case]
 
     def _make(self, case: _Case, room: float) -> _Launch:
-        size = case.dot.itemsize * (2 if case.split else 1)
-        tiling = tile(self.program, case.batch, size, processors(case.device), room)
+        available = max(1, processors(case.device) // case.share)
+        tiling = tile(self.program, case.batch, weight_size(case.dot), available, room)
         kept = (i for i, (_, has, _) in enumerate(self.program.states) if has)
         constants: dict[str, Any] = {
             **tiling.constants,

@@ -11,6 +11,7 @@ from metarnn.cells import State
 from metarnn.engines.plan import plan
 from metarnn.engines.recurrence import Recurrence
 from metarnn.engines.triton.fused import Call, fused
+from metarnn.engines.triton.halves import share
 from metarnn.engines.triton.program import Key
 from metarnn.graph import linear
 
@@ -43,7 +44,7 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
         t if t.is_contiguous() else t.contiguous()
         for t in (*recurrence.state, *(found[key] for key in made.sources))
     ]
-    call = Call(x.shape[0], x.shape[1], _dot(dtype, x.device), hoisted)
+    call = Call(x.shape[0], x.shape[1], _dot(dtype, x.device), hoisted, share())
     results = fused(made, call, tensors)
 
     count = len(recurrence.state)

@@ -106,6 +106,7 @@ class Scan:
         full: frozenset[int],
         dot: torch.dtype,
         device: torch.device,
+        share: int = 1,
     ) -> None:
         """Run all steps."""
         units = min(power(self.width), UNITS)

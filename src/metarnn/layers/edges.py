@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from metarnn.cells import State, check
+from metarnn.engines.zeros import zeros
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ def enter_state(
     A state for one layer ([B, n], [1, B, n], or both directions of it) is used for all.
     """
     if state is None:
-        return tuple(like.new_zeros(rows, batch, n) for n in sizes)
+        own = torch.compiler.is_compiling()
+        return tuple(zeros((rows, batch, n), like.dtype, like.device, own) for n in sizes)
     parts = (state,) if isinstance(state, Tensor) else state
     if batched and type(parts) is tuple and len(parts) == len(sizes):
         # What a layer returned needs no closer look; a stream brings it back at every step.

@@ -15,9 +15,10 @@ from metarnn.engines.composition import Found, composition, gradients, results
 from metarnn.engines.plan import Plan
 from metarnn.engines.triton import CannotLaunch, give_up
 from metarnn.engines.triton.emit import emit
-from metarnn.engines.triton.kernel import Kernel, zeros
+from metarnn.engines.triton.kernel import Kernel
 from metarnn.engines.triton.program import Key, Program
 from metarnn.engines.triton.scan import Scan, scannable
+from metarnn.engines.zeros import zeros
 from metarnn.graph import Graph, preactivations
 
 Arrays = dict[Key, Tensor]

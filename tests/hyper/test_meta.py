@@ -330,3 +330,17 @@ def test_explain_tells_who_runs_it_and_a_copy_is_whole():
     assert explain(layer, x, context=c).engine in ("cpu", "eager")
     again = copy.deepcopy(layer)
     torch.testing.assert_close(again(x, context=c)[0], layer(x, context=c)[0])
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("context", ["step", "sequence", "state"])
+def test_a_compiled_model_contains_the_layer(context):
+    layer = metarnn.MetaRecurrent(cells.LSTM(3, 8), context=context)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x, weights = torch.randn(5, 2, 3), list(layer.parameters())
+    (plain, _), (output, _) = layer(x), compiled(x)
+    torch.testing.assert_close(output, plain)
+    torch.testing.assert_close(
+        torch.autograd.grad(output.sum(), weights, allow_unused=True, materialize_grads=True),
+        torch.autograd.grad(plain.sum(), weights, allow_unused=True, materialize_grads=True),
+    )

@@ -335,7 +335,7 @@ def test_explain_tells_who_runs_it_and_a_copy_is_whole():
 @pytest.mark.medium
 @pytest.mark.parametrize("context", ["step", "sequence", "state"])
 def test_a_compiled_model_contains_the_layer(context):
-    layer = metarnn.MetaRecurrent(cells.LSTM(3, 8), context=context)
+    layer = MetaRecurrent(cells.LSTM(3, 8), context=context)
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
     x, weights = torch.randn(5, 2, 3), list(layer.parameters())
     (plain, _), (output, _) = layer(x), compiled(x)

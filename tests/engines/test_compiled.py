@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from metarnn import cells
 from metarnn.engines import compiled, cpu
 from tests.helpers.cases import EVERY, make, randn
 from tests.helpers.compare import assert_close
@@ -134,3 +135,13 @@ def test_the_operator_keeps_torchs_rules(name, monkeypatch):
     (known,) = [key for key, found in compiled._plans.items() if found is plan]
     leaves = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
     torch.library.opcheck(torch.ops.metarnn.loop.default, (known, engine, True, *sizes, leaves))
+
+
+def test_a_cell_that_cannot_be_traced_has_no_name():
+    assert compiled.register(cells.Elman(3, 4, "gelu")) == ""
+    model = Model("lstm")
+    model.layer = make(cells.Elman(3, 4, "gelu"), dtype=torch.float32)
+    x = randn(4, 2, 3, dtype=torch.float32)
+    torch._dynamo.reset()
+    around = torch.compile(model, backend="aot_eager")
+    assert_close(results(around, model, x), results(model, model, x), 1e-5)

@@ -21,7 +21,7 @@ from metarnn.engines import cpu, triton
 from metarnn.engines.composition import Found, results
 from metarnn.engines.plan import Plan
 from metarnn.engines.recurrence import Recurrence
-from metarnn.graph import Untraceable, trace_cell
+from metarnn.graph import trace_cell
 
 _cells: dict[str, Cell] = {}
 _plans: dict[str, Plan] = {}
@@ -36,8 +36,9 @@ def _named(kind: str, content: Any) -> str:
 def register(cell: Cell) -> str:
     """The name of a cell, under which its loops can be compiled; empty if it has no graph."""
     try:
-        name = _named(type(cell).__name__, (trace_cell(cell), hash(cell) and ""))
-    except (Untraceable, TypeError):
+        hash(cell)  # plans are kept by cell
+        name = _named(type(cell).__name__, trace_cell(cell))
+    except Exception:  # whatever a user's step does with what is no tensor: it runs in plain torch
         return ""
     _cells.setdefault(name, cell)
     return name

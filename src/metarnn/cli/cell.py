@@ -8,7 +8,7 @@ from pathlib import Path
 
 from metarnn.cells import CELLS, Cell, cell, check, shapes
 from metarnn.engines import Request, choose
-from metarnn.graph import GraphCell, cut, latex, read, stages, svg, text, trace_cell
+from metarnn.graph import GraphCell, cut, latex, read, rescaled, stages, svg, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.graph.formula import state_names
 
@@ -46,9 +46,8 @@ def _find(name: str, input_size: int | None, hidden_size: int | None) -> Cell:
         width = HIDDEN_SIZE if hidden_size is None else hidden_size
         options = {"outputs": width} if name == "jordan" else {}
         return cell(name, INPUT_SIZE if input_size is None else input_size, width, **options)
-    if hidden_size is not None:
-        check.refuse("hidden-size", hidden_size, "none: that of a file's cell is fixed")
-    found = GraphCell(read(name))
+    graph = read(name)
+    found = GraphCell(graph if hidden_size is None else rescaled(graph, hidden_size))
     return found if input_size is None else found.resized(input_size)
 
 

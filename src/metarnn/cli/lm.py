@@ -88,9 +88,9 @@ class LanguageEntry:
             progress=Reading(show),
         )
         task = LanguageTask(corpus, **_chosen(LanguageTask, config))
-        options = solved(len(corpus.vocabulary), _options(config, folder))
-        config = replace(config, width=options.width, params="")
-        return Job(config, task, build_model(len(corpus.vocabulary), options))
+        options, size = _options(config, folder), len(corpus.vocabulary)
+        config = replace(config, width=solved(size, options).width, params="")
+        return Job(config, task, build_model(size, options))
 
     def model(self, config: Config, folder: Folder) -> LanguageModel:
         return build_model(len(vocabulary(folder)), _options(config, folder))

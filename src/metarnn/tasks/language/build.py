@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from metarnn.cells import Cell, cell, check
-from metarnn.graph import GraphCell, read
+from metarnn.graph import GraphCell, read, rescaled
 from metarnn.layers import Recurrent
 from metarnn.tasks.language.model import LanguageModel, parse_count, solve_width
 
@@ -17,7 +19,7 @@ class ModelOptions:
 
     Args:
         cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json)
-        width: hidden units of a layer; a cell of a file has its own
+        width: hidden units of a layer; a cell of a file has its own, unless params asks for another
         layers: how many layers
         embedding: width of the embedding; 0 for one-hot vectors
         tied: the softmax uses the embedding's weights; the last layer is then as wide as that
@@ -50,21 +52,29 @@ class ModelOptions:
     engine: str = "auto"
 
 
-def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
+def build_model(
+    vocabulary_size: int, options: ModelOptions, unit: Callable[[int, int], Cell] | None = None
+) -> LanguageModel:
     """The model that the options describe, for a vocabulary of this size.
 
     >>> build_model(100, ModelOptions(width=32, layers=2, embedding=16, tied=True)).layers[1]
     Recurrent(LSTM(input_size=32, hidden_size=16, ...
+
+    With `unit`, a function of the widths of input and state, that is the recurrent unit.
     """
-    options = solved(vocabulary_size, options)
+    if unit is None:
+        unit = partial(_unit, options)
+        options = solved(vocabulary_size, options)
     check.size("width", options.width)
     layers: list[Recurrent] = []
     inputs = check.size("embedding", options.embedding, least=0) or vocabulary_size
     for k in range(check.size("layers", options.layers)):
         last = options.tied and k == options.layers - 1
-        unit = _unit(options, inputs, options.embedding if last else options.width)
         layer = Recurrent(
-            unit, weight_drop=options.weight_drop, zoneout=options.zoneout, engine=options.engine
+            unit(inputs, options.embedding if last else options.width),
+            weight_drop=options.weight_drop,
+            zoneout=options.zoneout,
+            engine=options.engine,
         )
         layers.append(layer)
         inputs = layer.output_size
@@ -84,7 +94,8 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
 
 def _unit(options: ModelOptions, inputs: int, outputs: int) -> Cell:
     if options.cell.endswith(".json"):
-        return GraphCell(read(options.cell)).resized(inputs)
+        graph = read(options.cell)
+        return GraphCell(rescaled(graph, outputs) if options.params else graph).resized(inputs)
     more: dict[str, Any] = {"layer_norm": True} if options.layer_norm else {}
     if options.cell == "jordan":
         more["outputs"] = outputs
@@ -98,9 +109,9 @@ def solved(vocabulary_size: int, options: ModelOptions) -> ModelOptions:
     """The same with the width that `params` asks for."""
     if not options.params:
         return options
-    plain = replace(options, params="")
+    plain, unit = replace(options, params=""), partial(_unit, options)
     width = solve_width(
         parse_count(options.params),
-        lambda width: build_model(vocabulary_size, replace(plain, width=width)),
+        lambda width: build_model(vocabulary_size, replace(plain, width=width), unit),
     )
     return replace(plain, width=width)

@@ -15,6 +15,7 @@ from metarnn.cells import Cell, check
 from metarnn.search.genotype import Genotype
 
 Choices = tuple[int, ...]  # the option taken at each decision
+DRAWN = 5
 TRIES = 10_000  # draws until a space without useful units is given up
 
 
@@ -77,11 +78,19 @@ class Space:
         return tuple(choices)
 
     def draw(self, source: random.Random) -> Choices:
-        """A unit at random, each option as probable as another, among those that are allowed."""
+        """A unit at random, among those that are allowed.
+
+        Most choices make units of one or two operations. So that random search is no straw man, of
+        five that were drawn, each option as probable as another, the one with most is taken.
+        """
+        drawn: list[tuple[int, Choices]] = []
         for _ in range(TRIES):
             choices = tuple(source.randrange(size) for size in self.sizes)
-            if self.allows(self.genotype(choices)):
-                return choices
+            unit = self.genotype(choices)
+            if self.allows(unit):
+                drawn.append((len(unit.operations), choices))
+            if len(drawn) == DRAWN:
+                return max(drawn)[1]
         check.refuse("space", self, "one with units that depend on input and past", "Widen it.")
 
     def mutate(self, choices: Choices, source: random.Random) -> Choices:
@@ -98,8 +107,13 @@ class Space:
                 return changed
         check.refuse("space", self, "one in which a unit has neighbours", "Widen it.")
 
+    def plain(self, choices: Choices) -> Choices:
+        """The same unit by choices that leave nothing to run off in what is no part of it."""
+        return choices
+
     def one_hot(self, choices: Choices) -> Tensor:
         """`mix` for these choices: 1 for the option taken, 0 for the others."""
+        choices = self.plain(choices)
         rows = [torch.zeros(size) for size in self.sizes]
         for row, k in zip(rows, choices, strict=True):
             row[k] = 1.0

@@ -14,6 +14,7 @@ from metarnn.cells import Cell, Drive, Map, State, Theta, check
 from metarnn.cells.base import POINTWISE
 from metarnn.search.genotype import ACTIVATIONS, STATES, Genotype, Operation, map_name
 from metarnn.search.space import Choices, Decision, Shares, Space, weighted
+from metarnn.search.stability import is_bounded
 
 OPERATIONS = ("act", "sum", "prod", "blend")
 SLOTS = ("lin",) * 3 + ("mix", "lin") + ("mix",) * 5
@@ -44,6 +45,7 @@ class UnitSpace(Space):
     reads        what a `lin` may read beside earlier `mix` nodes: "x", "h", "c"
     deep         whether a `lin` may read earlier `mix` nodes: one more stage in each step
     matrices     at most so many, the budget of parameters (an LSTM has 8, a GRU 6); 0: any number
+    bounded      only units whose state cannot grow exponentially, whatever their weights
     """
 
     slots: tuple[str, ...] = SLOTS
@@ -53,6 +55,7 @@ class UnitSpace(Space):
     reads: tuple[str, ...] = ("x", "h")
     deep: bool = True
     matrices: int = 0
+    bounded: bool = True
 
     def __post_init__(self) -> None:
         for slot in self.slots:
@@ -114,8 +117,9 @@ class UnitSpace(Space):
         return (*first, *(f"{p}{o}" for o in others for p in ["x ", ""][1 - len(first) :]))
 
     def allows(self, genotype: Genotype) -> bool:
-        fits = not self.matrices or genotype.matrices <= self.matrices
-        return fits and genotype.useful
+        if not genotype.useful or 0 < self.matrices < genotype.matrices:
+            return False
+        return not self.bounded or is_bounded(genotype)
 
     def genotype(self, choices: Choices) -> Genotype:
         taken = self._taken(choices)
@@ -149,6 +153,19 @@ class UnitSpace(Space):
             # One node is both, or nothing needs c.
             made.append(Operation("c'", "act", (names[taken["c'"]],), "identity"))
         return Genotype(tuple(made))
+
+    def plain(self, choices: Choices) -> Choices:
+        """The same unit, with the first option for all that is no part of it.
+
+        In a mixture those nodes are still computed: none of them is to run off.
+        """
+        unit, taken = self.genotype(choices), self._taken(choices)
+        names = self._names(taken, unit.states)
+        used = {names[node]: node for node in names}
+        parts = {used[each.name] for each in unit.operations if each.name in used}
+        parts |= {f"{state}'" for state in unit.states}
+        kept = zip(self.decisions, choices, strict=True)
+        return tuple(k if d.name.split(".")[0] in parts else 0 for d, k in kept)
 
     def encode(self, genotype: Genotype) -> Choices:
         """The first slot of its kind after all that a node takes is where it goes."""

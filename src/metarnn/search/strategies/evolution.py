@@ -1,0 +1,35 @@
+"""Regularised evolution (Real et al. 2019)."""
+
+from __future__ import annotations
+
+from metarnn.cells import check
+from metarnn.search.known import KNOWN
+from metarnn.search.space import Choices
+from metarnn.search.strategies.base import Given
+from metarnn.search.strategies.scratch import Scratch
+
+
+class Evolution(Scratch):
+    """The best of some drawn from the population has a child; the oldest of all dies.
+
+    The population is what was tried last. It begins with units at random, and with known ones if
+    `start_from` names some.
+    """
+
+    def __init__(self, given: Given) -> None:
+        super().__init__(given)
+        self.ancestors = [
+            given.space.encode(KNOWN[check.one_of("start_from", name, KNOWN)])
+            for name in given.options.start_from
+        ]
+
+    def propose(self) -> Choices:
+        known, size = self.ancestors, self.options.population
+        if len(self.tried) < len(known):
+            return known[len(self.tried)]
+        if len(self.tried) < size:
+            return self.space.draw(self.random)
+        alive = self.tried[-size:]
+        drawn = self.random.sample(alive, self.options.tournament)
+        parent = min(drawn, key=lambda each: each.score)
+        return self.space.mutate(parent.choices, self.random)

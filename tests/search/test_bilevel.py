@@ -26,12 +26,12 @@ def setting(space):
     mix = space.probabilities(alpha).detach().requires_grad_()
     net.use(mix)
     readers = [Reader(task, [Shard()]) for task in (problem.weights, problem.structure)]
-    return model, net, mix, [reader.read(model) for reader in readers]
+    one, two = (reader.read(model) for reader in readers)
+    return model, mix, one, two
 
 
-def by_autograd(model, mix, objectives):
+def by_autograd(model, mix, weights, structure):
     """L_s(w - ξ ∇_w L_w(w, α), α), differentiated as it is written."""
-    weights, structure = objectives
     named = dict(model.named_parameters())
     (loss,) = weights.losses()
     gradients = torch.autograd.grad(loss.value, list(named.values()), create_graph=True)
@@ -44,26 +44,26 @@ def by_autograd(model, mix, objectives):
 @pytest.mark.medium
 @pytest.mark.parametrize("space", SPACES, ids=lambda s: type(s).__name__)
 def test_second_order_is_the_gradient_of_the_bilevel_objective(space):
-    model, _, mix, objectives = setting(space)
+    model, mix, one, two = setting(space)
     before = [w.detach().clone() for w in model.parameters()]
-    ours = second_order(*objectives, list(model.parameters()), mix, RATE)
-    torch.testing.assert_close(ours, by_autograd(model, mix, objectives), rtol=0, atol=1e-10)
+    ours = second_order(one, two, list(model.parameters()), mix, RATE)
+    torch.testing.assert_close(ours, by_autograd(model, mix, one, two), rtol=0, atol=1e-10)
     for w, was in zip(model.parameters(), before, strict=True):
         assert torch.equal(w, was)
 
 
 @pytest.mark.medium
 def test_second_order_differs_from_first_and_the_difference_quotient_is_close_to_it():
-    model, _, mix, objectives = setting(SPACES[0])
-    first = first_order(objectives[1], mix)
-    exact = second_order(*objectives, list(model.parameters()), mix, RATE)
-    close = second_order(*objectives, list(model.parameters()), mix, RATE, "difference")
+    model, mix, one, two = setting(SPACES[0])
+    first = first_order(two, mix)
+    exact = second_order(one, two, list(model.parameters()), mix, RATE)
+    close = second_order(one, two, list(model.parameters()), mix, RATE, "difference")
     assert (exact - first).norm() > 0.01 * first.norm()
     assert (close - exact).norm() < 0.05 * (exact - first).norm()
 
 
 @pytest.mark.medium
 def test_a_step_of_length_0_is_first_order():
-    model, _, mix, objectives = setting(SPACES[0])
-    exact = second_order(*objectives, list(model.parameters()), mix, 0.0)
-    torch.testing.assert_close(exact, first_order(objectives[1], mix), rtol=1e-12, atol=1e-14)
+    model, mix, one, two = setting(SPACES[0])
+    exact = second_order(one, two, list(model.parameters()), mix, 0.0)
+    torch.testing.assert_close(exact, first_order(two, mix), rtol=1e-12, atol=1e-14)

@@ -169,7 +169,7 @@ def test_generated_code_computes_the_mixture_and_its_gradients(space):
         for engine in ("cpu", "eager")
     )
     with torch.no_grad():
-        fused.mix_l0.copy_(space.probabilities(torch.randn(sum(space.sizes))))
+        fused.weights(0)["mix"].copy_(space.probabilities(torch.randn(sum(space.sizes))))
     eager.load_state_dict(fused.state_dict())
     x = torch.randn(T, B, I, **DOUBLE)
     for layer in (fused, eager):

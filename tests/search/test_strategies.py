@@ -10,6 +10,7 @@ import torch
 
 from metarnn.search import Search, SearchOptions, UnitSpace
 from metarnn.search.strategies import STRATEGIES
+from metarnn.search.strategies.random_search import RandomSearch
 from metarnn.training import Folder, Settings
 from metarnn.training.interrupt import Interrupted
 from tests.helpers import planted
@@ -98,7 +99,7 @@ def test_what_is_logged_tells_how_a_differentiable_search_stands(tmp_path):
 @pytest.mark.medium
 def test_a_signal_saves_and_interrupts(tmp_path, monkeypatch):
     begun = search("random", tmp_path)
-    propose = type(begun.strategy).propose
+    propose = RandomSearch.propose
 
     def signalled(self):
         if len(self.tried) == 2:
@@ -106,7 +107,7 @@ def test_a_signal_saves_and_interrupts(tmp_path, monkeypatch):
         return propose(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(begun.strategy), "propose", signalled)
+        patch.setattr(RandomSearch, "propose", signalled)
         with pytest.raises(Interrupted):
             begun.run()
     again = search("random", tmp_path)

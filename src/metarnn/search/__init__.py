@@ -9,6 +9,7 @@ from metarnn.search.problem import Problem
 from metarnn.search.run import Found, Search
 from metarnn.search.space import Choices, Decision, Space
 from metarnn.search.unit_space import UnitSpace
+from metarnn.search.verdict import Verdict, VerdictOptions, judge
 
 __all__ = [
     "Choices",
@@ -22,5 +23,8 @@ __all__ = [
     "SearchStopped",
     "Space",
     "UnitSpace",
+    "Verdict",
+    "VerdictOptions",
+    "judge",
     "known",
 ]

@@ -30,7 +30,8 @@ class Bound:
         return self.h == self.c == 0
 
     def times(self, factor: float) -> Bound:
-        return Bound(*(0.0 if x == 0 else x * factor for x in (self.h, self.c, self.rest)))
+        h, c, rest = (0.0 if each == 0 else each * factor for each in (self.h, self.c, self.rest))
+        return Bound(h, c, rest)
 
     def __add__(self, other: Bound) -> Bound:
         return Bound(self.h + other.h, self.c + other.c, self.rest + other.rest)

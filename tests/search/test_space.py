@@ -213,6 +213,30 @@ def test_what_is_restricted_is_not_found():
 
 
 @pytest.mark.parametrize(
+    ("text", "useful"),
+    [
+        ("h' = tanh(lin(x, h))", True),
+        ("h' = tanh(lin(x))", False),
+        ("h' = tanh(lin(h))", False),
+        ("a = tanh(lin(x)); h' = prod(a, h)", False),
+        ("a = tanh(lin(x)); b = prod(h, c); c' = sum(c, h); h' = prod(a, b)", False),
+        ("a = tanh(lin(x)); c' = sum(c, a); h' = prod(a, c)", True),  # c wakes h
+        ("a = tanh(lin(x)); c' = sigmoid(c); h' = prod(a, c)", True),
+    ],
+)
+def test_a_unit_is_of_use_if_it_has_input_and_past_and_leaves_zero(text, useful):
+    unit = Genotype.parse(text)
+    assert unit.useful == useful
+    if "x" in text and "h" in text:
+        layer = Recurrent(unit.cell(I, H), dtype=torch.float64, engine="eager")
+        with torch.no_grad():
+            for weight in layer.parameters():
+                weight.normal_()
+        output = layer(torch.randn(T, B, I, **DOUBLE))[0]
+        assert useful <= bool((output != 0).any())
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("h' = tanh(x)", "values among"),

@@ -9,7 +9,9 @@ from typing import Any, Literal
 from metarnn.cli.tasks import Common, Job
 from metarnn.graph import save, trace_cell
 from metarnn.layers import Recurrent
+from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language import (
+    Corpus,
     LanguageModel,
     LanguageTask,
     ModelOptions,
@@ -19,6 +21,7 @@ from metarnn.tasks.language import (
     solved,
 )
 from metarnn.tasks.language.ngram import KneserNey, Laplace
+from metarnn.tasks.language.part import parted
 from metarnn.tasks.language.presets import PRESETS
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress, Reading
@@ -74,23 +77,23 @@ class LanguageEntry:
     def prepare(
         self, config: Config, folder: Folder | None = None, show: Progress = SILENT
     ) -> Job[Config]:
-        known = None
-        if folder is not None and (folder.path / VOCABULARY).exists():
-            known = vocabulary(folder)
-        corpus = load(
-            config.data,
-            config.level,
-            split=config.split,
-            min_frequency=config.min_frequency,
-            max_size=config.max_size or None,
-            vocabulary=known,
-            seed=config.seed,
-            progress=Reading(show),
-        )
+        corpus = _corpus(config, folder, show)
         task = LanguageTask(corpus, **_chosen(LanguageTask, config))
         options, size = _options(config, folder), len(corpus.vocabulary)
         config = replace(config, width=solved(size, options).width, params="")
         return Job(config, task, build_model(size, options))
+
+    def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
+        corpus = _corpus(config, None, show)
+        options, size = _options(config, None), len(corpus.vocabulary)
+
+        def model(unit: Unit, width: int) -> LanguageModel:
+            return build_model(size, replace(options, width=width, params=""), unit)
+
+        chosen = _chosen(LanguageTask, config)
+        weights, structure = (LanguageTask(part, **chosen) for part in parted(corpus, share))
+        whole = LanguageTask(corpus, **chosen)
+        return Problem(weights, structure, whole, model, _held_out(corpus))
 
     def model(self, config: Config, folder: Folder) -> LanguageModel:
         return build_model(len(vocabulary(folder)), _options(config, folder))
@@ -101,7 +104,7 @@ class LanguageEntry:
         save(trace_cell(next(layers).cell), folder.path / CELL)
 
     def held_out(self, job: Job[Config]) -> str:
-        return "test" if "test" in job.task.corpus.splits else "valid"
+        return _held_out(job.task.corpus)
 
     def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
         """Bits beside those of n-grams, of characters and bytes."""
@@ -117,6 +120,26 @@ class LanguageEntry:
         rows["Laplace"] = Laplace(train, size, 5).bits(test)
         for name, value in rows.items():
             yield f"  {name:<12} {value:.3f}"
+
+
+def _corpus(config: Config, folder: Folder | None, show: Progress) -> Corpus:
+    known = None
+    if folder is not None and (folder.path / VOCABULARY).exists():
+        known = vocabulary(folder)
+    return load(
+        config.data,
+        config.level,
+        split=config.split,
+        min_frequency=config.min_frequency,
+        max_size=config.max_size or None,
+        vocabulary=known,
+        seed=config.seed,
+        progress=Reading(show),
+    )
+
+
+def _held_out(corpus: Corpus) -> str:
+    return "test" if "test" in corpus.splits else "valid"
 
 
 def vocabulary(folder: Folder) -> Vocabulary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -124,9 +124,36 @@ class Genotype:
 
     @property
     def useful(self) -> bool:
-        """Whether the next h depends on the input and on the past."""
+        """Whether the next h depends on the input and on the past, and ever leaves 0."""
         read = {arg for each in self.pruned().operations for arg in each.args}
-        return "x" in read and not read.isdisjoint(STATES)
+        return "x" in read and not read.isdisjoint(STATES) and self._wakes()
+
+    def _wakes(self) -> bool:
+        """Whether h becomes anything but 0, from states of 0: h' = prod(a, h) never does."""
+        zero = set(self.states)
+        while True:
+            before = frozenset(zero)
+            for each in self.operations:
+                if self._stays_zero(each, zero):
+                    zero.add(each.name)
+            zero = {state for state in self.states if f"{state}'" in zero}
+            if "h" not in zero:
+                return True
+            if zero == before:
+                return False
+
+    def _stays_zero(self, each: Operation, zero: Set[str]) -> bool:
+        args = [arg in zero for arg in each.args]
+        if each.op == "lin":
+            return all(args) and not self.bias and each.act not in ("sigmoid", "softplus")
+        if each.op == "act":
+            return args[0] and each.act not in ("sigmoid", "softplus")
+        if each.op == "prod":
+            return any(args)
+        if each.op == "blend":
+            z, a, b = args
+            return b and (z or a)
+        return all(args)
 
     def graph(self, input_size: int, hidden_size: int) -> Graph:
         """The unit as a graph, for these widths."""

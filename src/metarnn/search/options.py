@@ -26,6 +26,8 @@ class SearchOptions:
     """How the space is searched."""
     search_width: int = 64
     """Hidden units of a layer while searching."""
+    structure_share: float = 0.25
+    """Share of the training data that is kept for the structure; weights never see it."""
 
     order: int = 1
     """darts: 1 takes weights as given, 2 differentiates through their next update."""
@@ -71,6 +73,8 @@ class SearchOptions:
                      "finalists", "finalist_steps", "check_every"):  # fmt: skip
             check.size(name, getattr(self, name))
         check.size("alpha_warmup", self.alpha_warmup, least=0)
+        if not 0 < check.number("structure_share", self.structure_share) < 1:
+            check.refuse("structure_share", self.structure_share, "a number between 0 and 1")
         if self.order not in (1, 2):
             check.refuse("order", self.order, "1 or 2")
         if not all(check.number("temperature", t) > 0 for t in self.temperature):

@@ -39,8 +39,8 @@ class Problem:
 class Reader:
     """Batches of a task, with what is carried from each to the next; our parts of them."""
 
-    def __init__(self, task: Task, shards: Sequence[Shard]) -> None:
-        self.task, self.shards = task, list(shards)
+    def __init__(self, task: Task, shards: Sequence[Shard], precision: str = "float32") -> None:
+        self.task, self.shards, self.precision = task, list(shards), precision
         self.batches = [task.batches(shard) for shard in shards]
         self.carried: list[Any] = [None] * len(self.shards)
 
@@ -69,7 +69,9 @@ class Objective:
         self.reader, self.model, self.held = reader, model, held
 
     def losses(self) -> list[Loss]:
-        found = [self.reader.task.loss(self.model, *each) for each in self.held]
+        device = next(self.model.parameters()).device.type
+        with torch.autocast(device, torch.bfloat16, self.reader.precision == "bfloat16"):
+            found = [self.reader.task.loss(self.model, *each) for each in self.held]
         self.reader.carried = [loss.carried for loss in found]
         return found
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from metarnn.search.bilevel import first_order, second_order
 from metarnn.search.derive import perturbed, probable
-from metarnn.search.problem import Reader
 from metarnn.search.space import Choices
 from metarnn.search.strategies.base import Given
 from metarnn.search.strategies.shared import Shared
@@ -31,7 +30,7 @@ class Darts(Shared):
             [self.net.alpha], lr=rate, betas=(0.5, 0.999), weight_decay=decay
         )
         # For order 2, the batches that the trainer reads too.
-        self.ahead = Reader(given.problem.weights, self.trainer.shards)
+        self.ahead = self.reads(given.problem.weights)
 
     def shares(self) -> Tensor:
         """The shares that α stands for, as something to differentiate."""

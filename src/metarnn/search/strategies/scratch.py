@@ -45,10 +45,11 @@ class Scratch(Strategy):
         steps = self.options.candidate_steps
         unit = self.space.genotype(choices).cell
         # The same start and the same batches for all: the unit alone makes the difference.
-        score, seconds = trained_briefly(self.given, unit, steps, self.given.settings.seed)
+        score, at = trained_briefly(self.given, unit, steps, self.given.settings.seed)
         self.tried.append(Candidate(choices, score))
         self.position.step += steps
-        self.position.elapsed += seconds
+        self.position.elapsed += at.elapsed
+        self.position.tokens += at.tokens
 
     def measure(self) -> dict[str, float]:
         if not self.tried:
@@ -75,8 +76,8 @@ class Scratch(Strategy):
 
 def trained_briefly(
     given: Given, unit: Unit, steps: int, seed: int, task: Task | None = None
-) -> tuple[float, float]:
-    """The loss on the structure's data of a unit trained so long on the weights', and the seconds.
+) -> tuple[float, Position]:
+    """The loss on the structure's data of a unit trained so long on the weights', and what it took.
 
     A unit that cannot be trained has the loss inf. With `task`, the loss is that of its split
     `valid` instead.
@@ -89,7 +90,7 @@ def trained_briefly(
     try:
         result = trainer.fit()
     except NotFinite:
-        return float("inf"), trainer.at.elapsed
+        return float("inf"), trainer.at
     if result.reason == "interrupted":
         raise Interrupted(result.signal)
     score = result.best
@@ -97,4 +98,4 @@ def trained_briefly(
         with torch.no_grad():
             scores = given.world.tell(task.evaluate(model.eval(), "valid"))
         score = next(iter(scores.values()))
-    return (score if score == score else float("inf")), trainer.at.elapsed
+    return (score if score == score else float("inf")), trainer.at

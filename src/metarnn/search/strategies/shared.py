@@ -14,6 +14,7 @@ from metarnn.search.problem import Objective, Reader
 from metarnn.search.space import Choices
 from metarnn.search.strategies.base import Given, Strategy
 from metarnn.search.supernet import Supernet
+from metarnn.tasks.task import Task
 from metarnn.training import Trainer, generators
 from metarnn.training.position import Position
 
@@ -29,7 +30,7 @@ class Shared(Strategy):
         model = given.problem.model(given.space.mixture, given.options.search_width)
         self.net = Supernet(given.space, model.to(given.world.device), given.settings.seed)
         self.trainer = Trainer(given.problem.weights, model, given.settings, world=given.world)
-        self.reader = Reader(given.problem.structure, self.trainer.shards)
+        self.reader = self.reads(given.problem.structure)
         self.first_loss: float | None = None
         self.gradient_norm = 0.0
         self.optimizer: torch.optim.Optimizer | None = None
@@ -51,6 +52,9 @@ class Shared(Strategy):
         """The shares that the next update of the weights is made with."""
         raise NotImplementedError
 
+    def reads(self, task: Task) -> Reader:
+        return Reader(task, self.trainer.shards, self.given.settings.precision)
+
     def objective(self) -> Objective:
         """The loss of the next batch of the structure's data."""
         self.trainer.model.train()
@@ -67,7 +71,7 @@ class Shared(Strategy):
         """The loss of the first batches of the structure's data with these shares."""
         self.net.use(mix)
         model = self.trainer.model.eval()
-        reader = Reader(self.given.problem.structure, self.trainer.shards)
+        reader = self.reads(self.given.problem.structure)
         losses = [reader.read(model).value(self.given.world) for _ in range(batches)]
         return sum(losses) / len(losses)
 

@@ -14,7 +14,7 @@ from metarnn.tasks.task import Loss, Shard
 
 INPUTS, OUTPUTS, LENGTH = 3, 4, 20
 PARTS = ("weights", "structure", "winner", "test")
-NOISE = 0.1
+NOISE = 0.5
 
 
 class Answers(nn.Module):

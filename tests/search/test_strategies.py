@@ -25,6 +25,7 @@ OPTIONS = SearchOptions(
     samples=6,
     finalists=2,
     finalist_steps=3,
+    polish=2,
     check_every=4,
 )
 KINDS = {

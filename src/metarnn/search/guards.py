@@ -9,7 +9,7 @@ from torch import Tensor
 from metarnn.search.space import Space
 
 COLLAPSED = 0.8  # mean share of `identity` where it is an option
-DECIDED = 0.5  # of the greatest entropy: below it, the likeliest unit is a meaningful one
+DECIDED = 0.05  # of the greatest entropy: below it nothing is left to be decided
 BLOWN_UP = 2.0  # times the first loss
 
 

@@ -39,8 +39,9 @@ class SearchOptions:
     """darts, gdas: pull of the logits towards zero, that is of options towards equal shares."""
     alpha_warmup: int = 0
     """Updates of the weights before the first of the structure."""
-    temperature: tuple[float, float] = (5.0, 0.5)
-    """gdas: temperature of the sampling, from the beginning to the end."""
+    temperature: tuple[float, float] = (1.0, 0.2)
+    """darts, gdas: that of the softmax, or of the sampling, at the beginning and at the end. The
+    mixture is the more decided the lower it is, until it is the unit that is derived from it."""
     selection: Literal["argmax", "perturbation"] = "argmax"
     """darts, gdas: take the option with the greatest share, or the one whose loss hurts most."""
     entropy_bonus: float = 1e-2
@@ -52,11 +53,15 @@ class SearchOptions:
     """evolution: how many candidates are alive."""
     tournament: int = 4
     """evolution: of so many drawn at random the best has a child."""
-    start_from: tuple[str, ...] = ()
-    """evolution: known units in the first population (lstm, gru, gru-before, elman, ...)."""
+    start_from: tuple[str, ...] = ("known",)
+    """evolution: units of the first population (lstm, gru, gru-before, elman, ...; known for all
+    that are points of the space; none to begin with units at random only)."""
 
     samples: int = 64
     """random-sharing, enas: units scored with shared weights at the end."""
+    polish: int = 8
+    """Neighbours of the best units to try before the end, each trained as long as a candidate; 0
+    for none."""
     finalists: int = 4
     """Of the best so many units are trained from scratch, and the third part of the data decides
     among them."""
@@ -72,7 +77,8 @@ class SearchOptions:
         for name in ("search_width", "candidate_steps", "population", "tournament", "samples",
                      "finalists", "finalist_steps", "check_every"):  # fmt: skip
             check.size(name, getattr(self, name))
-        check.size("alpha_warmup", self.alpha_warmup, least=0)
+        for name in ("alpha_warmup", "polish"):
+            check.size(name, getattr(self, name), least=0)
         if not 0 < check.number("structure_share", self.structure_share) < 1:
             check.refuse("structure_share", self.structure_share, "a number between 0 and 1")
         if self.order not in (1, 2):

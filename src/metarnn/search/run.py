@@ -13,6 +13,7 @@ from metarnn.search.options import SearchOptions
 from metarnn.search.problem import Problem
 from metarnn.search.space import Choices, Space
 from metarnn.search.strategies import STRATEGIES, Given
+from metarnn.search.strategies.polish import Polish
 from metarnn.search.strategies.scratch import Scratch, trained_briefly
 from metarnn.training import Folder, Settings, World, checkpoint
 from metarnn.training.interrupt import Interrupted, Interruption
@@ -70,6 +71,7 @@ class Search:
         self.space, self.options, self.folder = space, options, folder
         self.progress = SILENT if progress is None else progress
         self.strategy = STRATEGIES[options.strategy](self.given)
+        self.polish: Polish | None = None
         self.finalists: list[Choices] = []
         self.scores: list[float] = []
         self.interruption = Interruption()
@@ -92,24 +94,35 @@ class Search:
 
     def _search(self) -> None:
         strategy = self.strategy
-        if self.finalists:
-            return
-        while not self._reached():
+        while self.polish is None and not self._reached():
             strategy.step()
             looked = strategy.at.step // self.options.check_every
             if looked > self._looked or isinstance(strategy, Scratch):
                 self._looked = looked
                 self._look()
-        self.finalists = strategy.finalists()
-        self.scores = []
-        self._save()
+        if self.polish is None:
+            self.polish = Polish(self.given, strategy.finalists())
+            self._save()
+        while not self.finalists and self.options.polish and not self.polish.finished:
+            self._stop_if_asked()
+            self.polish.step()
+            score = self.polish.tried[-1].score
+            self.progress.say(f"polish {len(self.polish.tried)}: {score:.4f}")
+            self._save()
+        if not self.finalists:
+            last = self.polish if self.options.polish else None
+            self.finalists = last.finalists() if last else self.polish.units
+            self._save()
 
     def _reached(self) -> bool:
-        number, elapsed = self.world.largest([self.interruption.signal, self.strategy.at.elapsed])
-        self.strategy.at.elapsed = elapsed
+        self._stop_if_asked()
+        (self.strategy.at.elapsed,) = self.world.largest([self.strategy.at.elapsed])
+        return bool(self.strategy.reached())
+
+    def _stop_if_asked(self) -> None:
+        (number,) = self.world.largest([self.interruption.signal])
         if number:
             raise Interrupted(int(number))
-        return bool(self.strategy.reached())
 
     def _look(self) -> None:
         at = self.strategy.at
@@ -122,8 +135,7 @@ class Search:
     def _decide(self) -> None:
         """Train each finalist from scratch; the third part of the data tells which is best."""
         for choices in self.finalists[len(self.scores) :]:
-            if self.world.largest([self.interruption.signal])[0]:
-                raise Interrupted(self.interruption.signal)
+            self._stop_if_asked()
             unit = self.space.genotype(choices).cell
             score, _ = trained_briefly(
                 self.given,
@@ -154,6 +166,7 @@ class Search:
         return {
             "strategy": {"name": self.options.strategy, **self.strategy.state_dict()},
             "sizes": list(self.space.sizes),
+            "polish": None if self.polish is None else self.polish.state_dict(),
             "finalists": [list(choices) for choices in self.finalists],
             "scores": list(self.scores),
             "looked": self._looked,
@@ -166,6 +179,9 @@ class Search:
         if list(state["sizes"]) != list(self.space.sizes):
             check.refuse("space", self.space, "the one that the checkpoint was searching")
         self.strategy.load_state_dict(state["strategy"])
+        if state["polish"] is not None:
+            self.polish = Polish(self.given)
+            self.polish.load_state_dict(state["polish"])
         self.finalists = [self.space.check(tuple(choices)) for choices in state["finalists"]]
         self.scores = [float(score) for score in state["scores"]]
         self._looked, self._measured = int(state["looked"]), int(state["metrics"])

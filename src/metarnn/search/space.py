@@ -16,6 +16,7 @@ from metarnn.search.genotype import Genotype
 
 Choices = tuple[int, ...]  # the option taken at each decision
 DRAWN = 5
+NEIGHBOURHOODS = 100
 TRIES = 10_000  # draws until a space without useful units is given up
 
 
@@ -94,22 +95,36 @@ class Space:
         check.refuse("space", self, "one with units that depend on input and past", "Widen it.")
 
     def mutate(self, choices: Choices, source: random.Random) -> Choices:
-        """The unit with one decision made otherwise, and another unit it is."""
+        """A neighbour: the unit with one decision made otherwise.
+
+        What is no part of a unit is drawn anew first, so that a change may bring in more than a
+        node that was there already.
+        """
         before = self.genotype(choices)
-        for _ in range(TRIES):
-            k = source.randrange(len(choices))
-            if self.sizes[k] == 1:
-                continue
-            other = (choices[k] + source.randrange(1, self.sizes[k])) % self.sizes[k]
-            changed = (*choices[:k], other, *choices[k + 1 :])
-            found = self.genotype(changed)
-            if found != before and self.allows(found):
-                return changed
+        for _ in range(NEIGHBOURHOODS):
+            base = [
+                k if used else source.randrange(size)
+                for k, used, size in zip(choices, self.used(choices), self.sizes, strict=True)
+            ]
+            changes = [(d, k) for d, size in enumerate(self.sizes) for k in range(size)]
+            source.shuffle(changes)
+            for d, k in changes:
+                changed = (*base[:d], k, *base[d + 1 :])
+                found = self.genotype(changed)
+                if found != before and self.allows(found):
+                    return changed
         check.refuse("space", self, "one in which a unit has neighbours", "Widen it.")
 
+    def used(self, choices: Choices) -> tuple[bool, ...]:
+        """Which decisions matter to the unit of these choices."""
+        return (True,) * len(choices)
+
     def plain(self, choices: Choices) -> Choices:
-        """The same unit by choices that leave nothing to run off in what is no part of it."""
-        return choices
+        """The same unit, with the first option for all that is no part of it.
+
+        In a mixture those nodes are still computed: none of them is to run off.
+        """
+        return tuple(k if used else 0 for k, used in zip(choices, self.used(choices), strict=True))
 
     def one_hot(self, choices: Choices) -> Tensor:
         """`mix` for these choices: 1 for the option taken, 0 for the others."""

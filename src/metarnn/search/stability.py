@@ -57,14 +57,40 @@ def is_bounded(genotype: Genotype) -> bool:
     With |next states| ≤ M·|old states| + rest, M must have no eigenvalue above 1: an LSTM's c,
     which may count up, is allowed.
     """
-    bounds = {"x": Bound(rest=inf), "h": Bound(h=1.0), "c": Bound(c=1.0)}
-    for each in genotype.operations:
-        bounds[each.name] = _bound(each, [bounds[arg] for arg in each.args])
+    bounds = bounds_of(genotype)
     rows = [[bounds[f"{s}'"].h, bounds[f"{s}'"].c] for s in genotype.states]
     if any(inf in row for row in rows):
         return False
     matrix = torch.tensor([row[: len(rows)] for row in rows], dtype=torch.float64)
     return bool(torch.linalg.eigvals(matrix).abs().max() <= 1 + 1e-9)
+
+
+def is_neat(genotype: Genotype) -> bool:
+    """Whether no operation is wasted, and what blends is between 0 and 1.
+
+    Not neat are sum(a, a), prod(a, a), blend(z, a, a), an activation of what has one already or of
+    a `lin`, which could have it itself, and blend(z, a, b) where z is no gate or one of a and b.
+    """
+    bounds = bounds_of(genotype)
+    made = {each.name: each for each in genotype.operations}
+    for each in genotype.operations:
+        if each.op != "lin" and len(set(each.args)) < len(each.args):
+            return False
+        if each.op == "blend" and not bounds[each.args[0]].gate:
+            return False
+        if each.op == "act" and each.name != "c'":
+            inner = made.get(each.args[0])
+            if inner is not None and (inner.op in ("lin", "act")):
+                return False
+    return True
+
+
+def bounds_of(genotype: Genotype) -> dict[str, Bound]:
+    """What can be said of the size of every value."""
+    bounds = {"x": Bound(rest=inf), "h": Bound(h=1.0), "c": Bound(c=1.0)}
+    for each in genotype.operations:
+        bounds[each.name] = _bound(each, [bounds[arg] for arg in each.args])
+    return bounds
 
 
 def _bound(each: Operation, args: Sequence[Bound]) -> Bound:

@@ -35,9 +35,9 @@ class Supernet:
         self.alpha = start.to(device).requires_grad_()
         self.use(self.mixture())
 
-    def mixture(self) -> Tensor:
-        """The shares that the logits stand for."""
-        return self.space.probabilities(self.alpha)
+    def mixture(self, temperature: float = 1.0) -> Tensor:
+        """The shares that the logits stand for; the lower the temperature, the more decided."""
+        return self.space.probabilities(self.alpha / temperature)
 
     def use(self, mix: Tensor | Choices) -> None:
         """Have the model compute with these shares, or as the unit of these choices."""

@@ -14,7 +14,7 @@ from metarnn.cells import Cell, Drive, Map, State, Theta, check
 from metarnn.cells.base import POINTWISE
 from metarnn.search.genotype import ACTIVATIONS, STATES, Genotype, Operation, map_name
 from metarnn.search.space import Choices, Decision, Shares, Space, weighted
-from metarnn.search.stability import is_bounded
+from metarnn.search.stability import is_bounded, is_neat
 
 OPERATIONS = ("act", "sum", "prod", "blend")
 SLOTS = ("lin",) * 3 + ("mix", "lin") + ("mix",) * 5
@@ -46,6 +46,7 @@ class UnitSpace(Space):
     deep         whether a `lin` may read earlier `mix` nodes: one more stage in each step
     matrices     at most so many, the budget of parameters (an LSTM has 8, a GRU 6); 0: any number
     bounded      only units whose state cannot grow exponentially, whatever their weights
+    neat         only units without wasted operations, whose blends are by gates
     """
 
     slots: tuple[str, ...] = SLOTS
@@ -56,6 +57,7 @@ class UnitSpace(Space):
     deep: bool = True
     matrices: int = 0
     bounded: bool = True
+    neat: bool = True
 
     def __post_init__(self) -> None:
         for slot in self.slots:
@@ -119,6 +121,8 @@ class UnitSpace(Space):
     def allows(self, genotype: Genotype) -> bool:
         if not genotype.useful or 0 < self.matrices < genotype.matrices:
             return False
+        if self.neat and not is_neat(genotype):
+            return False
         return not self.bounded or is_bounded(genotype)
 
     def genotype(self, choices: Choices) -> Genotype:
@@ -154,18 +158,12 @@ class UnitSpace(Space):
             made.append(Operation("c'", "act", (names[taken["c'"]],), "identity"))
         return Genotype(tuple(made))
 
-    def plain(self, choices: Choices) -> Choices:
-        """The same unit, with the first option for all that is no part of it.
-
-        In a mixture those nodes are still computed: none of them is to run off.
-        """
+    def used(self, choices: Choices) -> tuple[bool, ...]:
         unit, taken = self.genotype(choices), self._taken(choices)
-        names = self._names(taken, unit.states)
-        used = {names[node]: node for node in names}
-        parts = {used[each.name] for each in unit.operations if each.name in used}
+        node = {name: k for k, name in self._names(taken, unit.states).items()}
+        parts = {node[each.name] for each in unit.operations if each.name in node}
         parts |= {f"{state}'" for state in unit.states}
-        kept = zip(self.decisions, choices, strict=True)
-        return tuple(k if d.name.split(".")[0] in parts else 0 for d, k in kept)
+        return tuple(decision.name.split(".")[0] in parts for decision in self.decisions)
 
     def encode(self, genotype: Genotype) -> Choices:
         """The first slot of its kind after all that a node takes is where it goes."""

@@ -32,9 +32,16 @@ class Darts(Shared):
         # For order 2, the batches that the trainer reads too.
         self.ahead = self.reads(given.problem.weights)
 
+    def temperature(self) -> float:
+        first, last = self.options.temperature
+        return first * (last / first) ** self.done()
+
+    def mixture(self) -> Tensor:
+        return self.net.mixture(self.temperature())
+
     def shares(self) -> Tensor:
-        """The shares that α stands for, as something to differentiate."""
-        return self.net.mixture()
+        """The shares that an update of α is made with, as something to differentiate."""
+        return self.mixture()
 
     def learn(self) -> None:
         net, world = self.net, self.given.world
@@ -58,10 +65,10 @@ class Darts(Shared):
         self.descend([net.alpha], [gradient])
 
     def sampled(self) -> Tensor | Choices:
-        return self.net.mixture().detach()
+        return self.mixture().detach()
 
     def finalists(self) -> list[Choices]:
-        mix = self.net.mixture().detach()
+        mix = self.mixture().detach()
         if self.options.selection == "perturbation":
             chosen = perturbed(
                 self.space, mix, lambda m: self.score(m, 1), self.random, self._adapt

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
 from metarnn.cells import check
 from metarnn.search.known import KNOWN
-from metarnn.search.space import Choices
+from metarnn.search.space import Choices, Space
 from metarnn.search.strategies.base import Given
 from metarnn.search.strategies.scratch import Scratch
 
@@ -12,16 +15,13 @@ from metarnn.search.strategies.scratch import Scratch
 class Evolution(Scratch):
     """The best of some drawn from the population has a child; the oldest of all dies.
 
-    The population is what was tried last. It begins with units at random, and with known ones if
-    `start_from` names some.
+    The population is what was tried last. It begins with the units that `start_from` names, and
+    with others at random.
     """
 
     def __init__(self, given: Given) -> None:
         super().__init__(given)
-        self.ancestors = [
-            given.space.encode(KNOWN[check.one_of("start_from", name, KNOWN)])
-            for name in given.options.start_from
-        ]
+        self.ancestors = list(ancestors(given.space, given.options.start_from))
 
     def propose(self) -> Choices:
         known, size = self.ancestors, self.options.population
@@ -33,3 +33,15 @@ class Evolution(Scratch):
         drawn = self.random.sample(alive, self.options.tournament)
         parent = min(drawn, key=lambda each: each.score)
         return self.space.mutate(parent.choices, self.random)
+
+
+def ancestors(space: Space, names: Iterable[str]) -> Iterator[Choices]:
+    """The named units as points of the space."""
+    for name in names:
+        check.one_of("start_from", name, ("known", "none", *KNOWN))
+        if name in KNOWN:
+            yield space.encode(KNOWN[name])
+        elif name == "known":
+            for unit in KNOWN.values():
+                with suppress(ValueError):
+                    yield space.encode(unit)

@@ -17,18 +17,19 @@ from metarnn.search.strategies.darts import Darts
 class Gdas(Darts):
     """One unit at a time: one option a decision, drawn by the shares.
 
-    p = softmax((α + g) / τ), g Gumbel noise; forward the one-hot of its greatest, backward p. The
-    temperature τ falls from the first to the second of `temperature`.
+    p = softmax((α + g) / τ), g Gumbel noise; forward the one-hot of its greatest, backward p.
     """
 
     def __init__(self, given: Given) -> None:
         super().__init__(given)
         self.noise = torch.Generator().manual_seed(given.settings.seed)
 
+    def mixture(self) -> Tensor:
+        return self.net.mixture()
+
     def shares(self) -> Tensor:
         alpha, space = self.net.alpha, self.space
-        high, low = self.options.temperature
-        temperature = high + (low - high) * self.done()
+        temperature = self.temperature()
         for _ in range(TRIES):
             uniform = torch.rand(len(alpha), generator=self.noise).clamp(1e-9, 1 - 1e-7)
             gumbel = -(-uniform.log()).log()

@@ -15,7 +15,7 @@ class RandomSharing(Shared):
 
     def measure(self) -> dict[str, float]:
         """The loss of the mixture with equal shares: how far the shared weights are."""
-        loss = self.score(self.net.mixture().detach())
+        loss = self.score(self.mixture().detach())
         self.first_loss = loss if self.first_loss is None else self.first_loss
         guards.check_loss(self.first_loss, loss)
         return {"structure_loss": loss}

@@ -48,6 +48,10 @@ class Shared(Strategy):
     def learn(self) -> None:
         """One update of what is known of the structure."""
 
+    def mixture(self) -> Tensor:
+        """The shares as they are now."""
+        return self.net.mixture()
+
     def sampled(self) -> Tensor | Choices:
         """The shares that the next update of the weights is made with."""
         raise NotImplementedError
@@ -76,7 +80,7 @@ class Shared(Strategy):
         return sum(losses) / len(losses)
 
     def measure(self) -> dict[str, float]:
-        mix = self.net.mixture().detach()
+        mix = self.mixture().detach()
         mixed, derived = self.score(mix), self.score(self.space.likeliest(mix))
         self.first_loss = mixed if self.first_loss is None else self.first_loss
         guards.check_loss(self.first_loss, mixed)

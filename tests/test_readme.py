@@ -60,6 +60,13 @@ PYTHON = [block for block in BLOCKS if block.language == "python"]
 COMMANDS = [block for block in BLOCKS if block.language == "sh"]
 # Training is cut short: what is checked is that the command is understood and runs.
 SHORT = ("--steps", "2", "--batch", "4", "--length", "8", "--width", "8", "--device", "cpu")
+SEARCH = (
+    "--data", str(README), "--split", "80/10/10",
+    "--steps", "2", "--candidate-steps", "1", "--population", "2", "--tournament", "1",
+    "--polish", "0", "--finalists", "1", "--finalist-steps", "1", "--random-units", "1",
+    "--seeds", "1", "--verdict-steps", "1", "--search-width", "4", "--params", "20k",
+    "--batch", "4", "--length", "8", "--device", "cpu", "--engine", "eager",
+)  # fmt: skip
 
 
 def environment() -> dict[str, str]:
@@ -75,7 +82,7 @@ def run(command: str, elsewhere: Path) -> None:
     if program == "make":
         call, where = ["make", "-n", *arguments], ROOT
     elif program == "metarnn":
-        short = SHORT if arguments[:1] == ["train"] else ()
+        short = {"train": SHORT, "search": SEARCH}.get(arguments[0], ())
         call, where = [sys.executable, "-m", "metarnn", *arguments, *short], elsewhere
     else:
         pytest.fail(

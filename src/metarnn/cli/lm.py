@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from metarnn.cells import check
 from metarnn.cli.tasks import Common, Job
 from metarnn.graph import save, trace_cell
 from metarnn.layers import Recurrent
@@ -85,6 +86,9 @@ class LanguageEntry:
 
     def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
         corpus = _corpus(config, None, show)
+        if "test" not in corpus.splits:
+            why = "The winner is chosen by valid: a score on that would be no verdict."
+            check.refuse("split", config.split, "one with a test, as in 90/5/5", why)
         options, size = _options(config, None), len(corpus.vocabulary)
 
         def model(unit: Unit, width: int) -> LanguageModel:
@@ -93,7 +97,7 @@ class LanguageEntry:
         chosen = _chosen(LanguageTask, config)
         weights, structure = (LanguageTask(part, **chosen) for part in parted(corpus, share))
         whole = LanguageTask(corpus, **chosen)
-        return Problem(weights, structure, whole, model, _held_out(corpus))
+        return Problem(weights, structure, whole, model)
 
     def model(self, config: Config, folder: Folder) -> LanguageModel:
         return build_model(len(vocabulary(folder)), _options(config, folder))
@@ -104,7 +108,7 @@ class LanguageEntry:
         save(trace_cell(next(layers).cell), folder.path / CELL)
 
     def held_out(self, job: Job[Config]) -> str:
-        return _held_out(job.task.corpus)
+        return "test" if "test" in job.task.corpus.splits else "valid"
 
     def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
         """Bits beside those of n-grams, of characters and bytes."""
@@ -136,10 +140,6 @@ def _corpus(config: Config, folder: Folder | None, show: Progress) -> Corpus:
         seed=config.seed,
         progress=Reading(show),
     )
-
-
-def _held_out(corpus: Corpus) -> str:
-    return "test" if "test" in corpus.splits else "valid"
 
 
 def vocabulary(folder: Folder) -> Vocabulary:

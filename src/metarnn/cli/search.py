@@ -77,7 +77,7 @@ class Searched:
 
         def post_init(self: Any) -> None:
             for base in bases:
-                base.__post_init__(self) if hasattr(base, "__post_init__") else None
+                getattr(base, "__post_init__", lambda self: None)(self)
 
         namespace = {"__post_init__": post_init, "__doc__": f"Find a unit: {entry.about}."}
         kind = dataclasses.make_dataclass(

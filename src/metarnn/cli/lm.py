@@ -10,6 +10,7 @@ from metarnn.cells import check
 from metarnn.cli.tasks import Common, Job
 from metarnn.graph import save, trace_cell
 from metarnn.layers import Recurrent
+from metarnn.search import library
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language import (
     Corpus,
@@ -149,6 +150,8 @@ def vocabulary(folder: Folder) -> Vocabulary:
 
 def _options(config: Config, folder: Folder | None) -> ModelOptions:
     options = ModelOptions(**_chosen(ModelOptions, config))
+    if options.cell.startswith(library.PREFIX):
+        options = replace(options, cell=str(library.path(options.cell)))
     if folder is not None and options.cell.endswith(".json") and (folder.path / CELL).exists():
         # A run has its own copy of a cell that came from a file.
         return replace(options, cell=str(folder.path / CELL))

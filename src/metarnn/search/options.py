@@ -60,8 +60,8 @@ class SearchOptions:
     samples: int = 64
     """random-sharing, enas: units scored with shared weights at the end."""
     polish: int = 8
-    """Neighbours of the best units to try before the end, each trained as long as a candidate; 0
-    for none."""
+    """All but random: neighbours of the best units to try before the end, each trained as long as a
+    candidate; 0 for none."""
     finalists: int = 4
     """Of the best so many units are trained from scratch, and the third part of the data decides
     among them."""

@@ -66,6 +66,8 @@ class Search:
         if not any((settings.steps, settings.epochs, settings.minutes)):
             check.refuse("steps", 0, "a budget: steps, epochs or minutes")
         settings = replace(settings, patience=0, tensorboard=False)
+        if options.strategy == "random":  # what is polished is no longer random
+            options = replace(options, polish=0)
         self.world = World() if world is None else world
         self.given = Given(problem, space, settings, options, self.world)
         self.space, self.options, self.folder = space, options, folder
@@ -110,8 +112,8 @@ class Search:
             self.progress.say(f"polish {len(self.polish.tried)}: {score:.4f}")
             self._save()
         if not self.finalists:
-            last = self.polish if self.options.polish else None
-            self.finalists = last.finalists() if last else self.polish.units
+            polished = self.options.polish > 0
+            self.finalists = self.polish.finalists() if polished else self.polish.units
             self._save()
 
     def _reached(self) -> bool:

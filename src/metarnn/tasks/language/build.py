@@ -18,7 +18,8 @@ class ModelOptions:
     """The model's part of a configuration.
 
     Args:
-        cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json)
+        cell: the recurrent unit: lstm, gru, mingru, ..., a file with a cell's graph (.json), or on
+            the command line one that was found for another text (found/NAME)
         width: hidden units of a layer; a cell of a file has its own, unless params asks for another
         layers: how many layers
         embedding: width of the embedding; 0 for one-hot vectors

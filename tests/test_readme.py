@@ -61,6 +61,13 @@ COMMANDS = [block for block in BLOCKS if block.language == "sh"]
 # Training is cut short: what is checked is that the command is understood and runs.
 SHORT = ("--steps", "2", "--batch", "4", "--width", "8", "--device", "cpu")
 SHORT_OF = {"lm": ("--length", "8")}
+SEARCH = (
+    "--data", str(README), "--split", "80/10/10",
+    "--steps", "2", "--candidate-steps", "1", "--population", "2", "--tournament", "1",
+    "--polish", "0", "--finalists", "1", "--finalist-steps", "1", "--random-units", "1",
+    "--seeds", "1", "--verdict-steps", "1", "--search-width", "4", "--params", "20k",
+    "--batch", "4", "--length", "8", "--device", "cpu", "--engine", "eager",
+)  # fmt: skip
 
 
 def environment() -> dict[str, str]:
@@ -77,8 +84,8 @@ def run(command: str, elsewhere: Path) -> None:
     if program == "make":
         call, where = ["make", "-n", *arguments], ROOT
     elif program == "metarnn":
-        short = SHORT if arguments[:1] == ["train"] else ()
-        short += SHORT_OF.get(arguments[1], ()) if short else ()
+        short = {"train": SHORT, "search": SEARCH}.get(arguments[0], ())
+        short += SHORT_OF.get(arguments[1], ()) if arguments[0] == "train" else ()
         call, where = [sys.executable, "-m", "metarnn", *arguments, *short], elsewhere
     else:
         pytest.fail(

@@ -32,7 +32,7 @@ def test_a_cell_from_a_file_with_a_picture(tmp_path, capsys):
 WRONG = {
     "lst": ["lst"],
     "nothing.json": ["nothing.json"],
-    "hidden-size": ["FILE", "--hidden-size", "3"],
+    "width=0": ["FILE", "--hidden-size", "0"],
     "steps=0": ["lstm", "--svg", "x.svg", "--unfold", "0"],
     "--svg FILE": ["lstm", "--unfold", "3"],
     "hidden_size=-1": ["lstm", "--hidden-size", "-1"],

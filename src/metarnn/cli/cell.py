@@ -8,9 +8,10 @@ from pathlib import Path
 
 from metarnn.cells import CELLS, Cell, cell, check, shapes
 from metarnn.engines import Request, choose
-from metarnn.graph import GraphCell, cut, latex, read, stages, svg, text, trace_cell
+from metarnn.graph import GraphCell, cut, latex, read, rescaled, stages, svg, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.graph.formula import state_names
+from metarnn.search import library
 
 INPUT_SIZE, HIDDEN_SIZE = 3, 4
 
@@ -27,7 +28,8 @@ def show(
     """Show what a cell computes, its weights and states, and how this machine would run it.
 
     Args:
-        name: a built-in cell (lstm, gru, ...) or a file with a cell's graph (.json)
+        name: a built-in cell (lstm, gru, ...), a file with a cell's graph (.json), or one that we
+            found (found/NAME)
         input_size: width of the input; 3, or as in the file
         hidden_size: width of the hidden state; 4, or as in the file
         svg: also draw it into this file
@@ -42,13 +44,13 @@ def show(
 
 
 def _find(name: str, input_size: int | None, hidden_size: int | None) -> Cell:
+    name = str(library.path(name)) if name.startswith(library.PREFIX) else name
     if name in CELLS or not (name.endswith(".json") or os.path.exists(name)):
         width = HIDDEN_SIZE if hidden_size is None else hidden_size
         options = {"outputs": width} if name == "jordan" else {}
         return cell(name, INPUT_SIZE if input_size is None else input_size, width, **options)
-    if hidden_size is not None:
-        check.refuse("hidden-size", hidden_size, "none: that of a file's cell is fixed")
-    found = GraphCell(read(name))
+    graph = read(name)
+    found = GraphCell(graph if hidden_size is None else rescaled(graph, hidden_size))
     return found if input_size is None else found.resized(input_size)
 
 

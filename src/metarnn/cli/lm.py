@@ -6,11 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from metarnn.cells import check
 from metarnn.cli.tasks import Common, Job
 from metarnn.graph import save, trace_cell
 from metarnn.hyper import Omega
 from metarnn.layers import Recurrent
+from metarnn.search import library
+from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language import (
+    Corpus,
     LanguageModel,
     LanguageTask,
     ModelOptions,
@@ -20,6 +24,7 @@ from metarnn.tasks.language import (
     solved,
 )
 from metarnn.tasks.language.ngram import KneserNey, Laplace
+from metarnn.tasks.language.part import parted
 from metarnn.tasks.language.presets import PRESETS
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress, Reading
@@ -84,23 +89,26 @@ class LanguageEntry:
     def prepare(
         self, config: Config, folder: Folder | None = None, show: Progress = SILENT
     ) -> Job[Config]:
-        known = None
-        if folder is not None and (folder.path / VOCABULARY).exists():
-            known = vocabulary(folder)
-        corpus = load(
-            config.data,
-            config.level,
-            split=config.split,
-            min_frequency=config.min_frequency,
-            max_size=config.max_size or None,
-            vocabulary=known,
-            seed=config.seed,
-            progress=Reading(show),
-        )
+        corpus = _corpus(config, folder, show)
         task = LanguageTask(corpus, omega=_omega(config), **_chosen(LanguageTask, config))
-        options = solved(len(corpus.vocabulary), _options(config, folder))
-        config = replace(config, width=options.width, params="")
-        return Job(config, task, build_model(len(corpus.vocabulary), options))
+        options, size = _options(config, folder), len(corpus.vocabulary)
+        config = replace(config, width=solved(size, options).width, params="")
+        return Job(config, task, build_model(size, options))
+
+    def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
+        corpus = _corpus(config, None, show)
+        if "test" not in corpus.splits:
+            why = "The winner is chosen by valid: a score on that would be no verdict."
+            check.refuse("split", config.split, "one with a test, as in 90/5/5", why)
+        options, size = _options(config, None), len(corpus.vocabulary)
+
+        def model(unit: Unit, width: int) -> LanguageModel:
+            return build_model(size, replace(options, width=width, params=""), unit)
+
+        chosen = {**_chosen(LanguageTask, config), "omega": _omega(config)}
+        weights, structure = (LanguageTask(part, **chosen) for part in parted(corpus, share))
+        whole = LanguageTask(corpus, **chosen)
+        return Problem(weights, structure, whole, model)
 
     def model(self, config: Config, folder: Folder) -> LanguageModel:
         return build_model(len(vocabulary(folder)), _options(config, folder))
@@ -129,6 +137,22 @@ class LanguageEntry:
             yield f"  {name:<12} {value:.3f}"
 
 
+def _corpus(config: Config, folder: Folder | None, show: Progress) -> Corpus:
+    known = None
+    if folder is not None and (folder.path / VOCABULARY).exists():
+        known = vocabulary(folder)
+    return load(
+        config.data,
+        config.level,
+        split=config.split,
+        min_frequency=config.min_frequency,
+        max_size=config.max_size or None,
+        vocabulary=known,
+        seed=config.seed,
+        progress=Reading(show),
+    )
+
+
 def vocabulary(folder: Folder) -> Vocabulary:
     """The vocabulary of a run."""
     return Vocabulary.load(folder.path / VOCABULARY)
@@ -141,6 +165,8 @@ def _omega(config: Config) -> Omega:
 
 def _options(config: Config, folder: Folder | None) -> ModelOptions:
     options = ModelOptions(**_chosen(ModelOptions, config))
+    if options.cell.startswith(library.PREFIX):
+        options = replace(options, cell=str(library.path(options.cell)))
     if folder is not None and options.cell.endswith(".json") and (folder.path / CELL).exists():
         # A run has its own copy of a cell that came from a file.
         return replace(options, cell=str(folder.path / CELL))

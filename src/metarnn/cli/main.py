@@ -13,6 +13,7 @@ from metarnn import __version__
 # imported.
 COMMANDS = {
     "train": ("metarnn.cli.train:train", "train a model: metarnn train lm"),
+    "search": ("metarnn.cli.search:search", "find a unit for a task: metarnn search lm"),
     "evaluate": ("metarnn.cli.evaluate:evaluate", "exact scores of a trained model"),
     "generate": ("metarnn.cli.generate:generate", "text from a trained language model"),
     "translate": ("metarnn.cli.translate:translate", "translate standard input, a line each"),
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, rest = _find(arguments)
     module, function = COMMANDS[name][0].split(":")
     call = getattr(importlib.import_module(module), function)
-    if name == "train":  # its flags depend on the task
+    if name in ("train", "search"):  # their flags depend on the task
         return call(rest)
     tyro.cli(call, prog=f"metarnn {name}", args=rest)
     return 0

@@ -56,7 +56,7 @@ def train(arguments: Sequence[str]) -> int:
         return 2
 
 
-def parse(entry: Entry[Any], flags: Sequence[str]) -> Any:
+def parse(entry: Any, flags: Sequence[str], program: str = "") -> Any:
     """The configuration: what the preset says, changed by the file, changed by the flags.
 
     A run that is resumed has its own config.toml in the place of the first two. A flag that limits
@@ -86,7 +86,7 @@ def parse(entry: Entry[Any], flags: Sequence[str]) -> Any:
         entry.kind,
         default=dataclasses.replace(default, preset=preset),
         args=list(flags),
-        prog=f"metarnn train {entry.name}",
+        prog=program or f"metarnn train {entry.name}",
     )
 
 
@@ -94,7 +94,7 @@ def _kind(place: str) -> dict[str, Any]:
     return {"action": "store_true"} if place == "resume" else {"default": ""}
 
 
-def _keys(entry: Entry[Any], path: Path) -> dict[str, Any]:
+def _keys(entry: Any, path: Path) -> dict[str, Any]:
     keys = config.read(path)
     if (task := keys.pop("task", entry.name)) != entry.name:
         check.refuse("task", task, f"{entry.name!r}, in {path}")

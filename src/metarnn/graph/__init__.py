@@ -8,6 +8,7 @@ from metarnn.graph.draw import svg
 from metarnn.graph.formula import latex, text
 from metarnn.graph.graph import Builder, Graph, Node
 from metarnn.graph.interpret import Linear, Schedule, evaluate, linear
+from metarnn.graph.rescale import rescaled
 from metarnn.graph.reverse import Reverse, Saved, preactivations, reverse
 from metarnn.graph.serialize import from_json, read, save, to_json
 from metarnn.graph.trace import Untraceable, trace, trace_cell
@@ -36,6 +37,7 @@ __all__ = [
     "linear",
     "preactivations",
     "read",
+    "rescaled",
     "reverse",
     "save",
     "stages",

@@ -96,6 +96,7 @@ class Trainer:
         self._measured = 0  # bytes of metrics that belong to where we stand
         self._saved: tuple[int, int] | None = None
         self._best_weights: dict[str, Tensor] | None = None
+        self._start_clock()
         generators.seed_all(settings.seed + self.world.rank)
         self.world.share_weights(list(checkpoint.weights(self.model).values()))
 
@@ -104,8 +105,7 @@ class Trainer:
         if self.folder is not None and self.world.is_first:
             board = self.folder.path / "tensorboard" if self.settings.tensorboard else None
             self.metrics = Metrics(self.folder.metrics, self._measured, board)
-        self._began = time.monotonic() - self.at.elapsed
-        self._logged = (self.at.tokens, self.at.elapsed)
+        self._start_clock()
         with self.interruption.watched(), self.progress:
             reason = self._train()
         self.metrics.close()
@@ -115,6 +115,10 @@ class Trainer:
         number = self.interruption.signal
         return Result(reason, p.step, p.best, p.best_step, p.elapsed, number)
 
+    def _start_clock(self) -> None:
+        self._began = time.monotonic() - self.at.elapsed
+        self._logged = (self.at.tokens, self.at.elapsed)
+
     def _train(self) -> str:
         s = self.settings
         try:
@@ -123,7 +127,7 @@ class Trainer:
                     self._validate()
                 if reason := self._why_stop():
                     break
-                self._update()
+                self.update()
                 if self.at.due(s.log_every):
                     self._log()
                 if self.at.due(s.save_every):
@@ -137,7 +141,8 @@ class Trainer:
 
     # One update.
 
-    def _update(self) -> None:
+    def update(self) -> None:
+        """One update of the weights: what `fit` repeats, for those who do more in between."""
         s, at = self.settings, self.at
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
@@ -312,6 +317,7 @@ class Trainer:
             else:  # other processes than those that saved: all begin anew, none like another
                 generators.seed_all(hash((self.settings.seed, self.at.step, self.world.rank)))
         self._saved = (self.at.step, self.at.validated)
+        self._start_clock()
 
     def resume(self) -> bool:
         """Go on from the folder's last checkpoint; False if there is none yet."""

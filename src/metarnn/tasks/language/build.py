@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from metarnn.cells import Cell, cell, check
-from metarnn.graph import GraphCell, read
+from metarnn.graph import GraphCell, read, rescaled
 from metarnn.hyper import HyperLSTM, MetaRecurrent, Mogrifier
 from metarnn.layers import Recurrent
 from metarnn.tasks.language.model import LanguageModel, parse_count, solve_width
+
+Make = Callable[[int, int], Cell]  # widths of input and state -> unit
 
 
 @dataclass(frozen=True)
@@ -20,7 +24,8 @@ class ModelOptions:
     """The model's part of a configuration.
 
     Args:
-        cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json)
+        cell: the recurrent unit: lstm, gru, mingru, ..., a file with a cell's graph (.json), or on
+            the command line one that was found for another text (found/NAME)
         model: what becomes of the unit: plain, meta (its weights are generated), mogrifier (the
             input and the state scale each other before it), hyperlstm (in its place)
         rounds: rounds of the mogrifier
@@ -30,7 +35,7 @@ class ModelOptions:
             several chain
         context: what meta writes it from: step (inputs up to now), state (also the last state)
         encoder: what reads that: a cell's name, conv or transformer
-        width: hidden units of a layer; a cell of a file has its own
+        width: hidden units of a layer; a cell of a file has its own, unless params asks for another
         layers: how many layers
         embedding: width of the embedding; 0 for one-hot vectors
         tied: the softmax uses the embedding's weights; the last layer is then as wide as that
@@ -72,19 +77,25 @@ class ModelOptions:
     engine: str = "auto"
 
 
-def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
+def build_model(
+    vocabulary_size: int, options: ModelOptions, unit: Make | None = None
+) -> LanguageModel:
     """The model that the options describe, for a vocabulary of this size.
 
     >>> build_model(100, ModelOptions(width=32, layers=2, embedding=16, tied=True)).layers[1]
     Recurrent(LSTM(input_size=32, hidden_size=16, ...
+
+    With `unit`, a function of the widths of input and state, that is the recurrent unit.
     """
-    options = solved(vocabulary_size, options)
+    if unit is None:
+        unit = partial(_unit, options)
+        options = solved(vocabulary_size, options)
     check.size("width", options.width)
     layers: list[Recurrent] = []
     inputs = check.size("embedding", options.embedding, least=0) or vocabulary_size
     for k in range(check.size("layers", options.layers)):
         last = options.tied and k == options.layers - 1
-        layer = _layer(options, inputs, options.embedding if last else options.width)
+        layer = _layer(options, unit, inputs, options.embedding if last else options.width)
         if k == 0 and not options.embedding:
             _spread(layer)
         layers.append(layer)
@@ -116,7 +127,7 @@ def _spread(layer: Recurrent) -> None:
                 nn.init.normal_(layer.weights(0)[f"weight_{name}"], std=0.3)
 
 
-def _layer(options: ModelOptions, inputs: int, outputs: int) -> Recurrent:
+def _layer(options: ModelOptions, make: Make, inputs: int, outputs: int) -> Recurrent:
     check.one_of("model", options.model, ["plain", "meta", "mogrifier", "hyperlstm"])
     names = ("weight_drop", "zoneout", "init", "engine")
     more: Any = {name: getattr(options, name) for name in names}
@@ -124,7 +135,7 @@ def _layer(options: ModelOptions, inputs: int, outputs: int) -> Recurrent:
     if options.model == "hyperlstm":
         unit = HyperLSTM(inputs, outputs, width, layer_norm=options.layer_norm)
         return Recurrent(unit, **more)
-    unit = _unit(options, inputs, outputs)
+    unit = make(inputs, outputs)
     if options.model == "meta":
         made = {name: getattr(options, name) for name in ("form", "context", "encoder")}
         return MetaRecurrent(unit, width=width, **made, **more)
@@ -135,7 +146,8 @@ def _layer(options: ModelOptions, inputs: int, outputs: int) -> Recurrent:
 
 def _unit(options: ModelOptions, inputs: int, outputs: int) -> Cell:
     if options.cell.endswith(".json"):
-        return GraphCell(read(options.cell)).resized(inputs)
+        graph = read(options.cell)
+        return GraphCell(rescaled(graph, outputs) if options.params else graph).resized(inputs)
     more: dict[str, Any] = {"layer_norm": True} if options.layer_norm else {}
     if options.cell == "jordan":
         more["outputs"] = outputs
@@ -149,9 +161,9 @@ def solved(vocabulary_size: int, options: ModelOptions) -> ModelOptions:
     """The same with the width that `params` asks for."""
     if not options.params:
         return options
-    plain = replace(options, params="")
+    plain, unit = replace(options, params=""), partial(_unit, options)
     width = solve_width(
         parse_count(options.params),
-        lambda width: build_model(vocabulary_size, replace(plain, width=width)),
+        lambda width: build_model(vocabulary_size, replace(plain, width=width), unit),
     )
     return replace(plain, width=width)

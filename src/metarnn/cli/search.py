@@ -1,0 +1,263 @@
+"""`metarnn search TASK`: find a unit for a task, and say how good it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from metarnn.cells import check
+from metarnn.cli import tasks
+from metarnn.cli.tasks import PLACES
+from metarnn.cli.train import parse
+from metarnn.graph import save, svg, text
+from metarnn.graph.files import write
+from metarnn.search import DartsSpace, Found, Search, SearchOptions, SearchStopped, Space, UnitSpace
+from metarnn.search.problem import Problem, Unit
+from metarnn.search.unit_space import OPERATIONS, SLOTS
+from metarnn.search.verdict import FOUND, RANDOM, RIVALS, Verdict, VerdictOptions, judge
+from metarnn.tasks.language.model import count_parameters, parse_count
+from metarnn.training import Folder, NotFinite, Settings, config, generators
+from metarnn.training import progress as shows
+from metarnn.training import world as worlds
+from metarnn.training.interrupt import Interrupted
+from metarnn.training.world import World
+
+# What a search takes instead of a preset's own: minutes, not hours, and no more validations than
+# the verdict needs.
+BUDGET = {"steps": 0, "epochs": 0.0, "minutes": 3.0, "patience": 0, "save_every": 200}
+
+
+@dataclass(frozen=True)
+class SpaceOptions:
+    """Where to search."""
+
+    space: Literal["unit", "darts"] = "unit"
+    """unit, of which LSTM and GRU are points, or that of DARTS-RNN."""
+    slots: tuple[str, ...] = SLOTS
+    """unit: the nodes, lin or mix each, in their order."""
+    activations: tuple[str, ...] = UnitSpace.activations
+    """Activations to choose from."""
+    operations: tuple[str, ...] = OPERATIONS
+    """unit: operations of a mix node to choose from."""
+    states: int = 2
+    """unit: 1 for a state h, 2 for h and c."""
+    matrices: int = 0
+    """unit: the most matrices a unit may have (an LSTM has 8, a GRU 6); 0 for any number."""
+    nodes: int = 8
+    """darts: how many nodes."""
+
+    def chosen(self) -> Space:
+        if self.space == "darts":
+            return DartsSpace(self.nodes, self.activations)
+        return UnitSpace(
+            self.slots, self.activations, self.operations, self.states, matrices=self.matrices
+        )
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A task as something to search: its flags, and those of a search."""
+
+    name: str
+    kind: type
+    presets: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, entry: Any) -> Searched:
+        bases = (SpaceOptions, SearchOptions, VerdictOptions, entry.kind)
+
+        def post_init(self: Any) -> None:
+            for base in bases:
+                getattr(base, "__post_init__", lambda self: None)(self)
+
+        namespace = {"__post_init__": post_init, "__doc__": f"Find a unit: {entry.about}."}
+        kind = dataclasses.make_dataclass(
+            "SearchConfig", [], bases=bases, frozen=True, namespace=namespace
+        )
+        presets = {name: {**preset, **BUDGET} for name, preset in entry.presets.items()}
+        return cls(f"search-{entry.name}", kind, presets)
+
+
+def search(arguments: Sequence[str]) -> int:
+    """Run `metarnn search` with these arguments; return its exit code."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: metarnn search TASK [flags]; `metarnn search TASK --help` lists them\n")
+        for name in tasks.TASKS:
+            print(f"  {name:<10} {tasks.find(name).about}")
+        return 0
+    name, *flags = arguments
+    try:
+        entry = tasks.find(name)
+        if not hasattr(entry, "problem"):
+            check.refuse("task", name, "one that says how its data are parted for a search")
+        chosen = parse(Searched.of(entry), flags, f"metarnn search {name}")
+        with worlds.joined(chosen.device) as world:
+            return _search(entry, chosen, world)
+    except KeyboardInterrupt:
+        return 130
+    except (SearchStopped, NotFinite) as error:
+        print(f"metarnn search {name}: {error}", file=sys.stderr)
+        return 3
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn search {name}: {error}", file=sys.stderr)
+        return 2
+
+
+def _search(entry: Any, chosen: Any, world: World) -> int:
+    if world.size > 1 and not chosen.out:
+        check.refuse("out", "", "a folder: all processes must know it")
+    folder = Folder(chosen.out or tasks.new_folder(f"search-{entry.name}"))
+    show = shows.progress() if world.is_first else shows.SILENT
+    generators.seed_all(chosen.seed)
+    problem = entry.problem(chosen, chosen.structure_share, show)
+    settings = Settings(**_fields(Settings, chosen))
+    with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
+        world.tell(None)
+        if world.is_first:
+            config.save(folder.config, f"search-{entry.name}", chosen, PLACES)
+        try:
+            return _run(entry, chosen, problem, settings, folder, world, show)
+        except Interrupted as stopped:
+            number = int(stopped.args[0]) if stopped.args and stopped.args[0] else 2
+            if world.is_first:
+                advice = f"metarnn search {entry.name} --resume --out {folder}"
+                print(f"interrupted; all is saved. To go on: {advice}", file=sys.stderr)
+            return 128 + number
+
+
+def _run(
+    entry: Any,
+    chosen: Any,
+    problem: Problem,
+    settings: Settings,
+    folder: Folder,
+    world: World,
+    show: shows.Progress,
+) -> int:
+    space, options = chosen.chosen(), SearchOptions(**_fields(SearchOptions, chosen))
+    budget = _parameters(problem, chosen)
+    show.say(f"searching by {options.strategy}, into {folder}")
+    found = _found(Search(problem, space, settings, options, folder=folder, world=world,
+                          progress=show), chosen.resume)  # fmt: skip
+    if world.is_first:
+        _write(folder, found, options)
+        print(f"found after {found.steps:,} steps:\n{_indented(str(found.unit))}\n")
+    units: dict[str, Unit] = {FOUND: found.unit.cell, **RIVALS}
+    if options.strategy != "random":
+        show.say(f"random search, of {chosen.random_units} units, for comparison")
+        units[RANDOM] = _best_random(
+            problem, space, settings, options, chosen, folder, world, show
+        ).unit.cell
+    verdict = judge(
+        problem,
+        units,
+        budget,
+        settings,
+        VerdictOptions(**_fields(VerdictOptions, chosen)),
+        folder=folder.path / "verdict",
+        world=world,
+        progress=show,
+    )
+    if world.is_first:
+        write(folder.path / "verdict.json", json.dumps(verdict.as_dict(), indent=1) + "\n")
+        _print(verdict, folder, entry.name)
+    return 0
+
+
+def _found(search: Search, resume: bool) -> Found:
+    if resume:
+        search.resume()
+    return search.run()
+
+
+def _best_random(
+    problem: Problem,
+    space: Space,
+    settings: Settings,
+    options: SearchOptions,
+    chosen: Any,
+    folder: Folder,
+    world: World,
+    show: shows.Progress,
+) -> Found:
+    """The best of some units at random, chosen as the found one was."""
+    place = Folder(folder.path / "random")
+    if world.is_first:
+        place.last.parent.mkdir(parents=True, exist_ok=True)
+    world.tell(None)
+    steps = chosen.random_units * options.candidate_steps
+    # Other units than a search by evolution began with, which draws by the same seed.
+    limits = {"steps": steps, "minutes": 0.0, "epochs": 0.0, "seed": settings.seed + 1}
+    again = Search(
+        problem,
+        space,
+        replace(settings, **limits),
+        replace(options, strategy="random"),
+        folder=place,
+        world=world,
+        progress=show,
+    )
+    return _found(again, resume=True)
+
+
+def _parameters(problem: Problem, chosen: Any) -> int:
+    """The size of all models of the verdict: as asked for, or that of an LSTM of --width."""
+    if chosen.params:
+        return parse_count(chosen.params)
+    with torch.device("meta"):
+        return count_parameters(problem.model(RIVALS["lstm"], chosen.width).parameters())
+
+
+def _write(folder: Folder, found: Found, options: SearchOptions) -> None:
+    """cell.json and its picture, and in search.json how the unit was found."""
+    graph = found.unit.graph(options.search_width, options.search_width)
+    save(graph, folder.path / "cell.json")
+    write(folder.path / "cell.svg", svg(graph))
+    about = {
+        "unit": found.unit.lines,
+        "bias": found.unit.bias,
+        "strategy": options.strategy,
+        "steps": found.steps,
+        "seconds": round(found.elapsed, 1),
+        "score": found.score,
+        "finalists": [score for _, score in found.finalists],
+        "formula": text(graph).splitlines(),
+    }
+    write(folder.path / "search.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+
+
+def _print(verdict: Verdict, folder: Folder, task: str) -> None:
+    out = Console(markup=False, highlight=False)
+    if not out.is_terminal:
+        out.width = 100
+    head, *lines = verdict.table()
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in head:
+        table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    about = (
+        f"{len(verdict.rows[0].scores)} seeds, {verdict.steps:,} updates each, on {verdict.split}"
+    )
+    out.print(f"trained from scratch, {about}, mean ± deviation:")
+    out.print(table)
+    for line in verdict.words():
+        out.print(line, soft_wrap=True)
+    print(f"saved in {folder}: metarnn train {task} --cell {folder.path / 'cell.json'}")
+
+
+def _fields(kind: type, chosen: Any) -> dict[str, Any]:
+    return {f.name: getattr(chosen, f.name) for f in dataclasses.fields(kind)}
+
+
+def _indented(lines: str) -> str:
+    return "\n".join(f"  {line}" for line in lines.splitlines())

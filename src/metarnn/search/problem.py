@@ -1,0 +1,113 @@
+"""What a search is about: data in disjoint parts, and a model around any unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from metarnn.cells import Cell
+from metarnn.tasks.task import Loss, Shard, Task
+from metarnn.training.world import World, join, part
+
+Unit = Callable[[int, int], Cell]  # (input_size, hidden_size) -> a cell
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Three tasks whose data follow one another, and the model that a unit is tried in.
+
+    weights    trains on the first part of the training data; its split `valid` is the second
+    structure  trains on the second part; its split `valid` is the third, which chooses the winner
+    whole      trains on all training data, for the verdict; scored on the split `held_out`
+    model      model(unit, width): a model with this unit in all its recurrent layers
+
+    The parts share nothing: weights are learned from the first, the structure from the second, and
+    among what was found the third decides.
+    """
+
+    weights: Task
+    structure: Task
+    whole: Task
+    model: Callable[[Unit, int], nn.Module]
+    held_out: str = "test"
+
+
+class Reader:
+    """Batches of a task, with what is carried from each to the next; our parts of them."""
+
+    def __init__(self, task: Task, shards: Sequence[Shard], precision: str = "float32") -> None:
+        self.task, self.shards, self.precision = task, list(shards), precision
+        self.batches = [task.batches(shard) for shard in shards]
+        self.carried: list[Any] = [None] * len(self.shards)
+
+    def read(self, model: nn.Module) -> Objective:
+        """The loss of the next batch, as something that can be computed again."""
+        held = [
+            (next(batches), carried)
+            for batches, carried in zip(self.batches, self.carried, strict=True)
+        ]
+        return Objective(self, model, held)
+
+    def state_dict(self, world: World) -> dict[str, Any]:
+        parts = [each for each_ in world.gather(self.carried) for each in each_]
+        return {"batches": self.batches[0].state_dict(), "carried": join(parts)}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        for batches in self.batches:
+            batches.load_state_dict(state["batches"])
+        self.carried = [part(state["carried"], shard, device) for shard in self.shards]
+
+
+class Objective:
+    """The mean loss of one batch over all its parts, and its gradients over all processes."""
+
+    def __init__(self, reader: Reader, model: nn.Module, held: list[tuple[Any, Any]]) -> None:
+        self.reader, self.model, self.held = reader, model, held
+
+    def losses(self) -> list[Loss]:
+        device = next(self.model.parameters()).device.type
+        with torch.autocast(device, torch.bfloat16, self.reader.precision == "bfloat16"):
+            found = [self.reader.task.loss(self.model, *each) for each in self.held]
+        self.reader.carried = [loss.carried for loss in found]
+        return found
+
+    def value(self, world: World) -> float:
+        """The loss itself, without gradients."""
+        with torch.no_grad():
+            found = self.losses()
+        total, count = world.sum(
+            [sum(float(each.value) * each.count for each in found), sum(l.count for l in found)]
+        )
+        return total / count
+
+    def gradients(
+        self,
+        wrt: Sequence[Tensor],
+        world: World,
+        along: Sequence[Tensor] | None = None,
+        weights: Sequence[Tensor] = (),
+    ) -> list[Tensor]:
+        """∇ of the mean loss with respect to `wrt`; of ∇_weights · along, if that is given."""
+        sums = [torch.zeros_like(each) for each in wrt]
+        count = 0
+        for loss in self.losses():
+            value = loss.value * loss.count
+            if along is not None:
+                inner = torch.autograd.grad(value, weights, create_graph=True, allow_unused=True)
+                value = sum(
+                    (g * v).sum() for g, v in zip(inner, along, strict=True) if g is not None
+                )
+                assert isinstance(value, Tensor)
+            found = torch.autograd.grad(value, wrt, allow_unused=True)
+            sums = [s if g is None else s + g for s, g in zip(sums, found, strict=True)]
+            count += loss.count
+        holders = [torch.zeros_like(each) for each in wrt]
+        for holder, total in zip(holders, sums, strict=True):
+            holder.grad = total
+        world.sum_gradients(holders)
+        (everyones,) = world.sum([count])
+        return [holder.grad / everyones for holder in holders if holder.grad is not None]

@@ -1,0 +1,50 @@
+"""The training text cut in two, for what must not be learned from the same text."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metarnn.cells import check
+from metarnn.tasks.language.corpus import Corpus, Split
+from metarnn.tasks.language.tokens import Tokens
+from metarnn.tasks.language.vocabulary import UNK
+
+NEAR = 0.02  # of the text: a document's end so near to the cut is where it is made
+
+
+def parted(corpus: Corpus, share: float) -> tuple[Corpus, Corpus]:
+    """Two corpora of one: the first trains on the beginning of the training text and has its end,
+    of this share, as `valid`; the second trains on that end and has `valid` as before.
+
+    >>> from metarnn.tasks.language import load
+    >>> corpus = load("pydoc")
+    >>> first, second = parted(corpus, 0.25)
+    >>> lengths = [len(each["train"].tokens) for each in (first, second)]
+    >>> sum(lengths) == len(corpus["train"].tokens)
+    True
+    """
+    if not 0 < share < 1:
+        check.refuse("share", share, "a number between 0 and 1")
+    train = corpus["train"]
+    total, bounds = len(train.tokens), train.tokens.bounds
+    place = round((1 - share) * total)
+    nearest = int(bounds[np.abs(bounds - place).argmin()])
+    if 0 < nearest < total and abs(nearest - place) <= NEAR * total:
+        place = nearest
+    begin, end = _stretch(train, 0, place), _stretch(train, place, total)
+
+    def made(splits: dict[str, Split]) -> Corpus:
+        return Corpus(corpus.name, corpus.vocabulary, splits, corpus._kept)
+
+    return made({"train": begin, "valid": end}), made({"train": end, "valid": corpus["valid"]})
+
+
+def _stretch(split: Split, start: int, stop: int) -> Split:
+    """Tokens [start, stop) of a split, with the documents that they are of."""
+    tokens = split.tokens
+    first = int(np.searchsorted(tokens.bounds, start, "right")) - 1
+    last = int(np.searchsorted(tokens.bounds, stop, "left"))
+    bounds = np.clip(tokens.bounds[first : last + 1], start, stop) - start
+    values = tokens.values[start:stop]
+    unknown = int(np.count_nonzero(values == UNK)) if split.unknown else 0
+    return Split(Tokens(values, bounds, tokens._mapped), split.names[first:last], unknown)

@@ -1,0 +1,82 @@
+"""`metarnn search lm` from the command line."""
+
+import json
+
+import pytest
+
+from metarnn.cli.main import main
+from metarnn.graph import GraphCell, read
+from metarnn.search import Genotype
+
+TINY = [
+    "--candidate-steps", "2", "--population", "2", "--tournament", "1", "--polish", "1",
+    "--finalists", "1", "--finalist-steps", "2", "--random-units", "2", "--seeds", "2",
+    "--verdict-steps", "2", "--search-width", "4", "--params", "3k", "--embedding", "4",
+    "--batch", "4", "--length", "8", "--device", "cpu", "--split", "80/10/10",
+    "--engine", "eager",
+]  # fmt: skip
+
+
+@pytest.fixture
+def text(tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    return file
+
+
+@pytest.mark.medium
+def test_a_search_ends_with_a_cell_a_picture_and_a_verdict(text, tmp_path, capsys):
+    out = tmp_path / "run"
+    flags = ["--data", str(text), "--out", str(out), "--steps", "4", *TINY]
+    assert main(["search", "lm", *flags]) == 0
+    said = capsys.readouterr().out
+    for name in ("found", "lstm", "gru", "best of random"):
+        assert f"\n{name} " in said
+    assert "The found unit" in said
+    verdict = json.loads((out / "verdict.json").read_text())
+    assert [len(row["scores"]) for row in verdict["rows"]] == [2] * 4
+    assert all(row["parameters"] <= 3000 for row in verdict["rows"])
+    about = json.loads((out / "search.json").read_text())
+    assert Genotype.parse(about["unit"], about["bias"]).useful
+    assert GraphCell(read(out / "cell.json")).hidden_size == 4
+    assert (out / "cell.svg").read_text().startswith("<svg")
+
+    assert main(["cell", "show", str(out / "cell.json"), "--hidden-size", "7"]) == 0
+    assert "h 7" in capsys.readouterr().out
+    train = ["--cell", str(out / "cell.json"), "--params", "9k", "--steps", "2"]
+    more = [
+        "--engine",
+        "eager",
+        "--out",
+        str(tmp_path / "trained"),
+        "--batch",
+        "4",
+        "--length",
+        "8",
+        "--embedding",
+        "4",
+    ]
+    assert main(["train", "lm", "--data", str(text), *train, *more]) == 0
+    config = (tmp_path / "trained" / "config.toml").read_text()
+    width = int(config.split("\nwidth = ")[1].split()[0])
+    assert GraphCell(read(tmp_path / "trained" / "cell.json")).hidden_size == width > 7
+
+    capsys.readouterr()
+    assert main(["search", "lm", *flags, "--resume"]) == 0  # nothing is left to be done
+    assert json.loads((out / "verdict.json").read_text()) == verdict
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--split", "90/10"], "one with a test"),
+        (["--steps", "4", "--slots", "lin", "--activations", "relu"], "Widen it"),
+        (["--slots", "mix", "lin"], "first a lin"),
+        (["--start-from", "lstmm"], "Did you mean 'lstm'"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_in_a_line(flags, message, text, tmp_path, capsys):
+    call = ["search", "lm", "--data", str(text), "--out", str(tmp_path / "run"), *TINY, *flags]
+    assert main(call) == 2
+    said = capsys.readouterr().err
+    assert message in said

@@ -1,0 +1,45 @@
+"""Data that a hidden unit made: the search finds a unit as good as that one."""
+
+import pytest
+
+from metarnn.search import Genotype, Search, SearchOptions, UnitSpace
+from metarnn.search.strategies import Given
+from metarnn.search.strategies.scratch import trained_briefly
+from metarnn.training import Settings
+from tests.helpers import planted
+
+HIDDEN = Genotype.parse("""
+    z = sigmoid(lin(x, h))
+    g = tanh(lin(x, h))
+    h' = blend(z, h, g)
+""")
+SPACE = UnitSpace(
+    slots=("lin", "lin", "mix"),
+    states=1,
+    activations=("sigmoid", "tanh"),
+    operations=("sum", "prod", "blend"),
+)
+SETTINGS = Settings(batch=16, lr=0.03, steps=500, schedule="cosine", warmup=10)
+OPTIONS = SearchOptions(
+    strategy="darts",
+    alpha_lr=0.03,
+    search_width=16,
+    candidate_steps=100,
+    polish=12,
+    finalists=3,
+    finalist_steps=400,
+    check_every=200,
+)
+
+
+@pytest.mark.medium
+def test_a_differentiable_search_finds_a_unit_as_good_as_the_hidden_one():
+    problem = planted.problem(HIDDEN, sequences=256)
+    given = Given(problem, SPACE, SETTINGS, OPTIONS)
+    assert SPACE.allows(SPACE.genotype(SPACE.encode(HIDDEN)))
+    steps, seed = OPTIONS.finalist_steps, SETTINGS.seed
+    true, _ = trained_briefly(given, HIDDEN.cell, steps, seed, problem.structure)
+    elman = Genotype.parse("h' = tanh(lin(x, h))").cell
+    simple, _ = trained_briefly(given, elman, steps, seed, problem.structure)
+    found = Search(problem, SPACE, SETTINGS, OPTIONS).run()
+    assert found.score <= 1.02 * true < simple / 2

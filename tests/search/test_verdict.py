@@ -1,0 +1,70 @@
+"""A verdict compares like with like, and says what the numbers say."""
+
+import os
+import signal
+
+import pytest
+
+from metarnn.search import known
+from metarnn.search.verdict import RIVALS, Row, Verdict, VerdictOptions, compare, judge
+from metarnn.training import Settings
+from metarnn.training.interrupt import Interrupted
+from tests.helpers import planted
+
+OPTIONS = VerdictOptions(seeds=2, verdict_steps=4)
+SETTINGS = Settings(batch=16, lr=0.01, validate_every=2)
+UNITS = {"found": known.GRU_BEFORE.cell, **RIVALS}
+
+
+@pytest.mark.medium
+def test_all_units_have_nearly_the_same_size_and_a_score_for_each_seed():
+    verdict = judge(planted.problem(sequences=32), UNITS, 600, SETTINGS, OPTIONS)
+    assert [row.name for row in verdict.rows] == ["found", "lstm", "gru"]
+    for row in verdict.rows:
+        assert 480 < row.parameters <= 600
+        first, second = row.values("mse")
+        assert first != second
+    head, *lines = verdict.table()
+    assert head == ["unit", "width", "parameters", "mse"]
+    assert all("±" in line[-1] for line in lines)
+    assert len(verdict.words()) == 3
+
+
+@pytest.mark.medium
+def test_a_verdict_that_was_interrupted_goes_on_to_the_same_table(tmp_path, monkeypatch):
+    whole = judge(planted.problem(sequences=32), UNITS, 600, SETTINGS, OPTIONS)
+    calls, loss = [], planted.Planted.loss
+
+    def signalled(self, model, batch, carried=None):
+        calls.append(1)
+        if len(calls) == 14:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss(self, model, batch, carried)
+
+    monkeypatch.setattr(planted.Planted, "loss", signalled)
+    problem = planted.problem(sequences=32)
+    with pytest.raises(Interrupted):
+        judge(problem, UNITS, 600, SETTINGS, OPTIONS, folder=tmp_path)
+    again = judge(problem, UNITS, 600, SETTINGS, OPTIONS, folder=tmp_path)
+    assert again == whole
+
+
+def row(name, *scores):
+    return Row(name, 8, 100, tuple({"nll": score, "tokens": 5.0} for score in scores))
+
+
+def test_the_words_say_what_the_numbers_do():
+    rows = (row("found", 1.0, 1.01), row("lstm", 2.0, 2.01), row("gru", 1.0, 1.02))
+    verdict = Verdict((*rows, row("best of random", 0.5, 0.51)), "test", 100)
+    beats, ties, loses, rule = verdict.words()
+    assert "beats lstm: nll -1.0000 on test, n = 2" in beats
+    assert "ties with gru" in ties
+    assert "loses to best of random: nll +0.5000" in loses
+    assert "two standard errors" in rule
+    assert verdict.table()[0] == ["unit", "width", "parameters", "nll"]
+
+
+def test_one_seed_proves_nothing_and_a_unit_that_ran_off_loses():
+    assert compare([1.0], [2.0])[0] == "ties with"
+    assert compare([float("inf"), 1.0], [2.0, 2.1])[0] == "loses to"
+    assert compare([1.0, 1.1], [float("inf"), 2.1])[0] == "beats"

@@ -119,16 +119,13 @@ class Influence:
         found: dict[str, Tensor] = {}
         for name, own in J.items():
             if name in self.places:
-                chosen = _padded(δ)[:, self.places[name]]  # [B, z, R]
-                grad = torch.einsum("bzr,bzrn->zn", chosen, own)
+                grad = _contract(_padded(δ)[:, self.places[name]], own)
             else:
                 grad = torch.einsum("bs,bszn->zn", δ, own)
             found |= self.sources[name].named(grad)
         return found
 
-    def _few(
-        self, name: str, J: Tensor | None, D: Tensor | None, source: Any, part: Any
-    ) -> Tensor:
+    def _few(self, name: str, J: Tensor | None, D: Tensor | None, source: Any, part: Any) -> Tensor:
         places = self.places[name]  # [z, R]
         kept = None
         color = torch.cat([self.color, self.color.new_zeros(1)])[places]  # [z, R]
@@ -157,9 +154,7 @@ class Influence:
         flat = kept.flatten(1, 2)
         return torch.baddbmm(flat, M, a, out=flat).view(shape)
 
-    def _all(
-        self, name: str, J: Tensor | None, D: Tensor | None, source: Any, part: Any
-    ) -> Tensor:
+    def _all(self, name: str, J: Tensor | None, D: Tensor | None, source: Any, part: Any) -> Tensor:
         kept = None
         if J is not None and D is not None:
             local = D[self.color].transpose(0, 1)  # [B, S, S]
@@ -184,6 +179,17 @@ def _places(reach: Tensor, most: int) -> Tensor:
     size = len(reach)
     number = torch.arange(size, device=reach.device).unsqueeze(1)
     return torch.where(reach, number, size).sort(0).values[:most].T.contiguous()
+
+
+def _contract(δ: Tensor, J: Tensor) -> Tensor:
+    """Σ_b Σ_r δ[b, z, r] J[b, z, r, n], [z, n]."""
+    if δ.shape[-1] > 1:
+        return torch.einsum("bzr,bzrn->zn", δ, J)
+    # A product for each z is what einsum makes of this: 9 ms at B = 8, z = 2000, n = 65, not 1.
+    total = torch.zeros_like(J[0, :, 0])
+    for one, own in zip(δ, J, strict=True):
+        total.addcmul_(one, own.squeeze(1))
+    return total
 
 
 def _padded(rows: Tensor) -> Tensor:

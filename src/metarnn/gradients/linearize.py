@@ -108,9 +108,7 @@ class Linearization:
         if not self.before:
             return torch.zeros_like(tangent)
         seed = torch.zeros_like(self.s, requires_grad=True)
-        found = torch.autograd.grad(
-            self.s, self.before, seed, create_graph=True, allow_unused=True
-        )
+        found = torch.autograd.grad(self.s, self.before, seed, create_graph=True, allow_unused=True)
         row = self._row(found)
         if not row.requires_grad:
             return torch.zeros_like(tangent)
@@ -140,7 +138,7 @@ class Linearization:
 
     def _alone(self, source: Source, seeds: Tensor) -> Tensor:
         """For a parameter that sequences share in some other way: one pass for each sequence."""
-        count, batch, size = seeds.shape
+        count, batch, _ = seeds.shape
         apart = torch.diag_embed(seeds.transpose(1, 2), dim1=1, dim2=2)  # [C, B, B, S]
         (found,) = self._each([self.parameters[source.names[0]]], apart.flatten(0, 1))
         return found.reshape(count, batch, -1)

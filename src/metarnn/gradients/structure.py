@@ -150,9 +150,7 @@ def colors(needed: Tensor, reached: Tensor) -> Tensor:
 
 
 def _flags(chunk: Any, value: bool) -> Any:
-    return map_tensors(
-        lambda t: torch.full_like(t, value) if t.dtype == torch.bool else t, chunk
-    )
+    return map_tensors(lambda t: torch.full_like(t, value) if t.dtype == torch.bool else t, chunk)
 
 
 def _mark(found: Tensor, first: int, seen: Tensor) -> None:

@@ -87,7 +87,7 @@ def test_what_is_drawn_matters(rule):
 
 def test_the_lengths_of_anticipated_truncation_have_the_mean_asked_for():
     torch.manual_seed(0)
-    kept = ARTBP(20.0, alpha=6.0).factors(20000, 10) > 0
+    kept = ARTBP(20.0, alpha=6.0).factors(2000, 100) > 0
     assert 1 / (~kept).double().mean() == pytest.approx(20, rel=0.05)
 
 

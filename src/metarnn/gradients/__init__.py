@@ -2,6 +2,7 @@
 
 from metarnn.gradients.bptt import BPTT
 from metarnn.gradients.kronecker import KFRTRL
+from metarnn.gradients.named import FORWARD, RULES, rule
 from metarnn.gradients.rtrl import RTRL
 from metarnn.gradients.rule import Gradients, Rule
 from metarnn.gradients.snap import RFLO, SnAp
@@ -11,9 +12,11 @@ from metarnn.gradients.uoro import UORO
 __all__ = [
     "ARTBP",
     "BPTT",
+    "FORWARD",
     "KFRTRL",
     "RFLO",
     "RTRL",
+    "RULES",
     "TBPTT",
     "UORO",
     "Gradients",
@@ -21,4 +24,5 @@ __all__ = [
     "Rule",
     "SampledTBPTT",
     "SnAp",
+    "rule",
 ]

@@ -38,7 +38,8 @@ class Forward(Rule):
     def step(self, model: nn.Module, chunk: Any, carried: Any = None) -> Gradients:
         one_direction(model, type(self).__name__)
         state, J = (None, None) if carried is None else carried
-        J = None if J is None else map_tensors(_swap, J)
+        # The order of numbers in memory is that of sums: the same as before a checkpoint.
+        J = None if J is None else map_tensors(lambda t: _swap(t).contiguous(), J)
         named: dict[str, Tensor] = {}
         notes: list[Any] = []
         values = []

@@ -79,7 +79,7 @@ class Rule(ABC):
 
 def trained(model: nn.Module) -> dict[str, Tensor]:
     """The parameters to find gradients for."""
-    found = {name: w for name, w in model.named_parameters() if w.requires_grad}
+    found: dict[str, Tensor] = {name: w for name, w in model.named_parameters() if w.requires_grad}
     if not found:
         check.refuse("model", type(model).__name__, "one with a parameter to train")
     return found

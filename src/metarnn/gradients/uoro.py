@@ -43,8 +43,9 @@ class UORO(Forward):
         ρ0 = ((_norm(old) + TINY) / (tangent.norm(dim=1) + TINY)).sqrt()
         after = {"s": _times(ρ0, tangent) + _times(ρ1, ν)}
         for name in {**old, **new}:
-            θ = _times(1 / ρ0, old[name]) if name in old else 0
-            after[name] = θ + (_times(1 / ρ1, new[name]) if name in new else 0)
+            parts = [_times(1 / ρ0, old[name])] if name in old else []
+            parts += [_times(1 / ρ1, new[name])] if name in new else []
+            after[name] = torch.stack(parts).sum(0)
         return after
 
 

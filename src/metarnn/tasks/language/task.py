@@ -90,7 +90,14 @@ class LanguageTask:
         if self.tar and len(batch.inputs) > 1:
             value = value + self.tar * (output.hidden[1:] - output.hidden[:-1]).square().mean()
         count = batch.targets.numel()
-        return Loss(value, count, {"nll": nll.detach()}, detached(output.state), batch.scale)
+        metrics, carried = {"nll": nll.detach()}, detached(output.state)
+        return Loss(value, count, metrics, carried, batch.scale, output.state)
+
+    def split(self, batch: Batch, steps: int) -> list[Batch]:
+        """The batch in stretches of so many steps."""
+        if self.tar:
+            check.refuse("tar", self.tar, "0 where gradients go by stretches: it joins two steps")
+        return batch.split(steps)
 
     def evaluate(
         self, model: nn.Module, split: str = "valid", *, dynamic: bool = False

@@ -28,8 +28,9 @@ def words(found: Reach) -> list[str]:
         said.append(
             f"vanishing: after each step back {γ:.3f} of a gradient is left, after 50 steps "
             f"{γ**50:.1g}. The weights learn from the last {horizon} steps alone: their gradient "
-            "does not vanish, its distant part does. Take a gated cell (LSTM with forget_bias 1 or "
-            "more, GRU), init='orthogonal', or residual layers."
+            "does not vanish, its distant part does. Where more is to be remembered, take a cell "
+            "with a memory (LSTM), give its forget gate a larger bias (forget_bias=3), start "
+            "recurrent weights orthogonal, or add residual layers."
         )
     else:
         said.append(

@@ -81,7 +81,7 @@ def test_no_gradient_passes_through_an_input_that_the_network_chose():
 def test_a_discriminator_learns_to_tell_and_the_network_to_persuade():
     torch.manual_seed(0)
     professor, shift = Professor(4, 8), torch.zeros(4, requires_grad=True)
-    theirs = torch.optim.Adam(professor.parameters(), 0.02)
+    theirs, loss = torch.optim.Adam(professor.parameters(), 0.02), torch.zeros(())
     for _ in range(40):
         loss = professor.judge(torch.randn(6, 16, 4) + 1, torch.randn(6, 16, 4))
         theirs.zero_grad()

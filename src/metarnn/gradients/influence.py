@@ -137,6 +137,7 @@ class Influence:
                 local = _padded(D)[color[:, :, None], batch, places[:, None, :]]  # [B, z, R, R]
                 kept = torch.einsum("bzrq,bzqn->bzrn", local, J)
         if source is None:
+            assert J is not None
             return torch.zeros_like(J) if kept is None else kept
         a = source.inputs  # [K, B, n]
         if len(part) == 1 and places.shape[1] == 1:

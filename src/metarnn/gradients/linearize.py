@@ -36,16 +36,17 @@ class Source:
         for use in self.uses:
             ones = use.ε.new_ones(*use.ε.shape[:-1], 1)
             a = ones if use.a is None else use.a
-            found.append(_time(torch.cat([a, ones], -1) if len(self.names) > 1 else a))
+            found.append(_time(torch.cat([a, ones], -1) if use.bias else a))
         return torch.cat(found)
 
     def named(self, grad: Tensor) -> dict[str, Tensor]:
         """A gradient [z, n], as this parameter and its bias have it."""
         if self.kind in ("vector", "other"):
             return {self.names[0]: grad.reshape(self.shape)}
-        if len(self.names) > 1:
-            return {self.names[0]: grad[:, :-1], self.names[1]: grad[:, -1]}
-        return {self.names[0]: grad.T if self.kind == "table" else grad}
+        weight, *bias = self.names
+        if bias:
+            return {weight: grad[:, :-1], bias[0]: grad[:, -1]}
+        return {weight: grad.T if self.kind == "table" else grad}
 
 
 class Linearization:

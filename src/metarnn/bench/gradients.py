@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -193,7 +196,7 @@ def sunspots(values: Tensor, rule: Any, *, width: int = 32, lr: float = 3e-3) ->
     error = 0.0
     for _ in range(PASSES):
         carried, error = None, 0.0
-        for now, following in zip(series[:-1], series[1:], strict=True):
+        for now, following in pairwise(series):
             chunk = now.view(1, 1, 1), following.view(1, 1, 1), torch.ones(1, 1)
             found = rule.step(network, chunk, carried)
             error, carried = error + found.value.item(), found.carried
@@ -217,7 +220,9 @@ def _apart(function: Callable[..., Any], *arguments: int) -> Any:
     """What a function returns, called in a new process."""
     words = [function.__name__, *map(str, arguments)]
     command = [sys.executable, "-m", __name__, *words]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path}  # of a checkout that is not installed, too
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
 

@@ -23,9 +23,13 @@ def test_a_series_is_learned_online():
         assert bench.sunspots(wave, rule, width=6, lr=0.02) < 0.5
 
 
-@pytest.mark.medium
-def test_time_and_memory_are_measured():
-    (row,) = bench.checkpoints((256,))
+@pytest.mark.slow
+def test_checkpoints_take_a_tenth_of_the_memory():
+    (row,) = bench.checkpoints((16384,))
     assert all(math.isfinite(value) and value >= 0 for value in row.values())
+    assert row["MB, checkpoints"] < row["MB"] / 10
+
+
+def test_time_is_measured():
     for row in bench.elementwise(width=16, steps=64):
         assert row["times"] > 0

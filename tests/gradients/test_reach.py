@@ -137,6 +137,7 @@ def test_a_loss_at_the_last_step_alone_is_followed_from_there():
     assert min(found.norms) > 0
 
 
+@pytest.mark.medium
 def test_table_and_picture_have_all_of_it():
     found = {name: reach(model, randn(40, 2, 3), lags=20) for name, (model, _) in CASES.items()}
     rows = table(found)

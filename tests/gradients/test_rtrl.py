@@ -11,7 +11,7 @@ from tests.helpers.cases import EVERY, LINEAR, OPTIONS, make, randomize
 I, H = 3, 4
 
 
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("layers", [1, pytest.param(2, marks=pytest.mark.medium)])
 @pytest.mark.parametrize("name", EVERY)
 def test_rtrl_equals_backpropagation_for_every_cell(name, layers):
     model, chunk = regression(EVERY[name], layers), data()

@@ -38,7 +38,8 @@ def run(out: Any = None, **changes: Any) -> Any:
     return train(out, settings, task=Splitting(settings.batch), width=4, dropout=0.0)
 
 
-@pytest.mark.parametrize("name", ["tbptt", "random-tbptt", "rtrl", "uoro"])
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["tbptt", "random-tbptt", "rtrl", "rflo", "kf-rtrl", "uoro"])
 def test_a_run_that_was_stopped_ends_where_an_uninterrupted_one_does(name, tmp_path):
     rule = {"gradient": name, "k1": 1, "k2": 2}
     run(tmp_path / "whole", **rule)
@@ -63,6 +64,7 @@ def test_truncation_as_long_as_the_batch_is_backpropagation():
             torch.testing.assert_close(w, v, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", FORWARD)
 def test_parts_of_a_batch_carry_their_own_influence(name):
     """A rule without chance gives the same whether a batch is one part or two."""

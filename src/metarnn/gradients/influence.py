@@ -96,6 +96,11 @@ class Influence:
                 "of one layer with elementwise recurrence, or a cheaper rule: rflo, uoro, kf-rtrl.",
             )
 
+    @property
+    def elementwise(self) -> bool:
+        """Whether one backward pass finds everything."""
+        return not self.masks and len(self.seeds) == 1
+
     def push(self, lin: Linearization, J: dict[str, Tensor]) -> dict[str, Tensor]:
         """The influence after a stretch, from that before it."""
         seeds = self.seeds.to(lin.s.dtype).unsqueeze(1).expand(-1, lin.batch, -1)

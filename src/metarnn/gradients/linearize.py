@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,22 +52,35 @@ class Source:
 class Linearization:
     """A stretch that was run, to be asked for derivatives; each of its sequences counts alone.
 
+    Where it is known that the state depends on the parameters `only`, fused engines may run it:
+    they compute zeros for others, which looks as if it did.
+
     value, notes  what the loss function returned
     after, s      the state after it, as it came and as one row a sequence, [B, S]
     sources       the parameters that it depends on
     """
 
     def __init__(
-        self, loss: LossFunction, model: nn.Module, stretch: Any, state: Any, cut: bool = False
+        self,
+        loss: LossFunction,
+        model: nn.Module,
+        stretch: Any,
+        state: Any,
+        *,
+        cut: bool = False,
+        only: Collection[str] | None = None,
     ) -> None:
         self.notes: list[Any] = []
         self.parameters = trained(model)
-        with torch.enable_grad(), in_plain_torch(model), Taps(model, cut=cut) as taps:
+        fused = only is not None
+        with torch.enable_grad(), in_plain_torch(model, fused), Taps(model, cut=cut) as taps:
             fresh, self.before = leaves(state)
             self.value, self.after = take(loss(model, stretch, fresh), self.notes)
         self.s = rows(self.after)  # [B, S]
         self.batch, self.size = self.s.shape
         self.sources = self._sources(taps)
+        if only is not None:
+            self.sources = [source for source in self.sources if source.names[0] in only]
 
     def gradients(self) -> tuple[dict[str, Tensor], Tensor | None]:
         """Of the loss: by the parameters within this stretch, and by the state before, [B, S]."""

@@ -44,7 +44,7 @@ class Forward(Rule):
         notes: list[Any] = []
         values = []
         for stretch in self.split(chunk, self.stretch(model, chunk, state)):
-            lin = Linearization(self.loss, model, stretch, state)
+            lin = self.linearize(model, stretch, state)
             notes += lin.notes
             values.append(lin.value.detach())
             grads, δ = lin.gradients()
@@ -55,6 +55,10 @@ class Forward(Rule):
             state = detached(lin.after)
         value = torch.stack(values).sum()
         return Gradients(value, named, (state, map_tensors(_swap, J)), notes)
+
+    def linearize(self, model: nn.Module, stretch: Any, state: Any) -> Linearization:
+        """Run a stretch."""
+        return Linearization(self.loss, model, stretch, state)
 
     @abstractmethod
     def reached(
@@ -102,6 +106,11 @@ class RTRL(Forward):
             self._influence(model, first, Linearization(self.loss, model, first, state))
             torch.set_rng_state(random)
         return min(max(MEMORY // self._known[model].bytes_a_step, 1), self.longest)
+
+    def linearize(self, model: nn.Module, stretch: Any, state: Any) -> Linearization:
+        known = self._known.get(model)
+        only = known.sources if known is not None and known.elementwise else None
+        return Linearization(self.loss, model, stretch, state, only=only)
 
     def reached(
         self, model: nn.Module, stretch: Any, lin: Linearization, δ: Tensor, J: Any

@@ -140,15 +140,28 @@ def _tappable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 @contextmanager
-def in_plain_torch(model: nn.Module) -> Iterator[None]:
-    """Within the block layers run by engines that taps and repeated derivatives see into."""
+def in_plain_torch(model: nn.Module, fused: bool = False) -> Iterator[None]:
+    """Within the block layers run by engines that taps and repeated derivatives see into.
+
+    With `fused`, cells that are linear in their state may still run in generated C: their maps are
+    outside the loop. Then derivatives can be taken one by one only, not many at once.
+    """
     layers: list[Any] = [m for m in model.modules() if getattr(m, "engine", "") in CHOICES]
     engines = [layer.engine for layer in layers]
     for layer in layers:
-        is_linear = isinstance(layer, Recurrent) and layer.cell.linear
-        layer.engine = "scan" if is_linear else "eager"
+        layer.engine = _visible(layer, fused)
     try:
         yield
     finally:
         for layer, engine in zip(layers, engines, strict=True):
             layer.engine = engine
+
+
+def _visible(layer: nn.Module, fused: bool) -> str:
+    if type(layer).forward is not Recurrent.forward or not isinstance(layer, Recurrent):
+        return "eager"
+    if not layer.cell.linear:
+        return "eager"
+    on_cpu = all(w.is_cpu for w in layer.parameters())
+    as_it_is = fused and on_cpu and not layer.cell.vectors and layer.engine in ("auto", "cpu")
+    return layer.engine if as_it_is else "scan"

@@ -268,3 +268,25 @@ def test_every_preset_is_a_configuration_that_ends(preset):
     found = parse(ENTRY, ["--preset", preset])
     assert isinstance(found, Config)
     assert found.steps or found.epochs or found.minutes
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("cell", "rule"), [("mingru", "rtrl"), ("lstm", "rflo")])
+def test_online_learning_updates_at_every_token(cell, rule, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("abcabcab " * 400)
+    flags = f"--data {text} --online --cell {cell} --width 8 --embedding 0 --batch 2 --lr 0.01"
+    out = tmp_path / "run"
+    assert main(["train", "lm", *flags.split(), "--steps", "400", "--out", str(out)]) == 0
+    config = tomllib.loads((out / "config.toml").read_text())
+    assert (config["length"], config["gradient"]) == (1, rule)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").open()]
+    assert max(line["tokens"] for line in lines if "tokens" in line) == 800
+    losses = [line["loss"] for line in lines if "loss" in line]
+    assert losses[-1] < losses[0] / 2
+
+
+def test_online_learning_refuses_rules_that_look_back(tmp_path, capsys):
+    flags = ["--online", "--gradient", "tbptt", "--steps", "1", "--out", str(tmp_path / "run")]
+    assert main(["train", "lm", *flags]) == 2
+    assert "gradient='tbptt': expected one of rtrl, snap-1" in capsys.readouterr().err

@@ -37,13 +37,13 @@ def show(
         unfold: draw that many time steps instead of one
     """
     try:
-        _show(_find(name, input_size, hidden_size), name, svg, latex, unfold)
+        _show(find_cell(name, input_size, hidden_size), name, svg, latex, unfold)
     except (ValueError, OSError) as error:
         print(f"metarnn cell show: {error}", file=sys.stderr)
         sys.exit(2)
 
 
-def _find(name: str, input_size: int | None, hidden_size: int | None) -> Cell:
+def find_cell(name: str, input_size: int | None, hidden_size: int | None) -> Cell:
     name = str(library.path(name)) if name.startswith(library.PREFIX) else name
     if name in CELLS or not (name.endswith(".json") or os.path.exists(name)):
         width = HIDDEN_SIZE if hidden_size is None else hidden_size

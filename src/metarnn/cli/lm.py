@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from metarnn.cells import check
+from metarnn.cells import CELLS, cell, check
 from metarnn.cli.tasks import Common, Job
+from metarnn.gradients import FORWARD
 from metarnn.graph import save, trace_cell
 from metarnn.hyper import Omega
 from metarnn.layers import Recurrent
@@ -79,6 +80,11 @@ class Text:
 class Config(Common, ModelOptions, Text):
     """Train a language model."""
 
+    online: bool = False
+    """Update the weights at every token of an endless stream, in constant memory, by a rule that
+    carries gradients forward in time: --gradient, by default rtrl where that is cheap, else rflo.
+    It costs memory for each sequence: take a small --batch."""
+
 
 class LanguageEntry:
     name = "lm"
@@ -89,6 +95,7 @@ class LanguageEntry:
     def prepare(
         self, config: Config, folder: Folder | None = None, show: Progress = SILENT
     ) -> Job[Config]:
+        config = online(config) if config.online else config
         corpus = _corpus(config, folder, show)
         task = LanguageTask(corpus, omega=_omega(config), **_chosen(LanguageTask, config))
         options, size = _options(config, folder), len(corpus.vocabulary)
@@ -150,6 +157,27 @@ def _corpus(config: Config, folder: Folder | None, show: Progress) -> Corpus:
         vocabulary=known,
         seed=config.seed,
         progress=Reading(show),
+    )
+
+
+def online(config: Config) -> Config:
+    """The configuration of a stream: batches of one token, and a rule that reaches past them."""
+    gradient = config.gradient
+    if gradient == "bptt":  # nobody asked for it: it would see one token
+        unit = config.cell if config.cell in CELLS else "lstm"
+        cheap = unit not in ("jordan",) and cell(unit, 1, 1).linear
+        gradient = "rtrl" if cheap and config.layers == 1 and not config.embedding else "rflo"
+    if gradient not in FORWARD:
+        why = f"one of {', '.join(FORWARD)} with --online: others would see a single token"
+        check.refuse("gradient", gradient, why)
+    if config.sampling != "sequential":
+        check.refuse("sampling", config.sampling, "sequential with --online")
+    return replace(
+        config,
+        gradient=gradient,
+        length=1,
+        random_lengths=False,
+        reset=config.reset / config.length,  # as often as before, in tokens
     )
 
 

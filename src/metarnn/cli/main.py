@@ -17,10 +17,12 @@ COMMANDS = {
     "evaluate": ("metarnn.cli.evaluate:evaluate", "exact scores of a trained model"),
     "generate": ("metarnn.cli.generate:generate", "text from a trained language model"),
     "translate": ("metarnn.cli.translate:translate", "translate standard input, a line each"),
+    "diagnose": ("metarnn.cli.diagnose:diagnose", "how far back gradients get, and what is wrong"),
     "data describe": ("metarnn.cli.data:data_describe", "what is in a text"),
     "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),
     "bench generated": ("metarnn.cli.bench:generated", "what generating weights costs here"),
+    "bench gradients": ("metarnn.cli.bench_gradients:gradients", "what gradient rules cost"),
     "doctor": ("metarnn.cli.doctor:doctor", "what this machine has to run on"),
 }
 

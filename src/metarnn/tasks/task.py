@@ -41,6 +41,8 @@ class Loss:
             sequences stand along dimension 1, as in the states of `torch.nn`
         scale: what to multiply the learning rate with, the same on every shard; with stretches
             of text whose length varies, a short one must not count as much as a long one
+        state: `carried` before it was detached: what gradient rules follow from one stretch of time
+            into the one before; only with a task that has `split`
     """
 
     value: Tensor
@@ -48,12 +50,15 @@ class Loss:
     metrics: dict[str, float | Tensor] = field(default_factory=dict)
     carried: Any = None
     scale: float = 1.0
+    state: Any = None
 
 
 class Task(Protocol):
     """Something to learn. It holds its data; it never holds the model.
 
-    Where the data have an end, `batches_per_epoch` tells how many batches that is.
+    Where the data have an end, `batches_per_epoch` tells how many batches that is. One whose loss
+    is a sum over time may also have `split(batch, steps)`, the same batch in stretches of so many
+    steps: then any gradient rule can train it.
     """
 
     def batches(self, shard: Shard) -> Batches:

@@ -1,4 +1,4 @@
-"""Optimisers, and clipping by norm."""
+"""Optimisers, and clipping."""
 
 from __future__ import annotations
 
@@ -37,10 +37,15 @@ def set_lr(optimizer: Optimizer, lr: float) -> None:
 
 
 @torch.no_grad()
-def clip(parameters: Mapping[str, Tensor], most: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """Shorten the gradients to a joint norm of at most `most`; 0 leaves them as they are.
+def clip(
+    parameters: Mapping[str, Tensor], most: float, by: str = "norm"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Shorten the gradients; `most` = 0 leaves them as they are.
 
-        g ← g · min(1, most / ‖g‖)
+        norm      g ← g · min(1, most / ‖g‖), the norm of all of them together
+        value     g ← max(-most, min(g, most)), each number by itself
+        adaptive  g_i ← g_i · min(1, most · max(‖w_i‖, 10⁻³) / ‖g_i‖), i a unit: a row of a matrix,
+                  a number of a vector (Brock et al. 2021)
 
     Returns:
         the norm before, and that of each gradient
@@ -50,11 +55,27 @@ def clip(parameters: Mapping[str, Tensor], most: float) -> tuple[Tensor, dict[st
         return torch.zeros(()), {}
     norms = {name: torch.linalg.vector_norm(grad) for name, grad in named.items()}
     total = torch.linalg.vector_norm(torch.stack(list(norms.values())))
-    if most:
+    if not most:
+        return total, norms
+    if by == "norm":
         share = (most / (total + 1e-6)).clamp(max=1.0)
         for grad in named.values():
             grad.mul_(share)
+    elif by == "value":
+        for grad in named.values():
+            grad.clamp_(-most, most)
+    else:
+        for name, grad in named.items():
+            limit = most * _unit_norm(parameters[name]).clamp(min=1e-3)
+            grad.mul_((limit / (_unit_norm(grad) + 1e-12)).clamp(max=1.0))
     return total, norms
+
+
+def _unit_norm(t: Tensor) -> Tensor:
+    """The norm of each unit: of the rows of a matrix, of the numbers of a vector."""
+    if t.dim() < 2:
+        return t.abs()
+    return torch.linalg.vector_norm(t, dim=tuple(range(1, t.dim())), keepdim=True)
 
 
 def state(optimizer: Optimizer, model: nn.Module) -> dict[str, dict[str, Any]]:

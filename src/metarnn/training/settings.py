@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metarnn.cells import check
+from metarnn.gradients import FORWARD, rule
 from metarnn.training.schedule import SHAPES
 
 OPTIMIZERS = ("adamw", "sgd")
@@ -48,7 +49,33 @@ class Settings:
     weight_decay: float = 0.0
     """Pull towards zero, on matrices only: biases and gains are left alone."""
     clip: float = 1.0
-    """Gradients with a norm above this are shortened to it; 0 for never."""
+    """Gradients above this are shortened to it; 0 for never."""
+    clip_by: Literal["norm", "value", "adaptive"] = "norm"
+    """What --clip limits: the norm of all gradients; each number of them; or the norm of each
+    unit's gradient as a share of its weights' (try 0.01)."""
+    gradient: Literal[
+        "bptt",
+        "tbptt",
+        "random-tbptt",
+        "sampled-tbptt",
+        "artbp",
+        "rtrl",
+        "snap-1",
+        "snap-2",
+        "snap-3",
+        "rflo",
+        "kf-rtrl",
+        "uoro",
+    ] = "bptt"
+    """How the loss reaches the weights: backwards through a batch, cut or not, or forwards in time,
+    past its beginning (docs/gradients.md)."""
+    k1: int = 8
+    """Steps of a stretch, within which truncated gradients are not cut."""
+    k2: int = 32
+    """How many steps back truncated gradients go, on average where that is random."""
+    checkpoint_every: int = 0
+    """Keep states of every so many steps only and compute the rest again: less memory for bptt; -1
+    takes the square root of the length, 0 keeps all."""
     schedule: Literal["constant", "cosine", "linear", "inverse-sqrt"] = "constant"
     """How the learning rate falls after the warm-up."""
     warmup: int = 0
@@ -86,6 +113,12 @@ class Settings:
             if not 0 <= check.number(name, getattr(self, name)) < 1:
                 check.refuse(name, getattr(self, name), "a number from 0 to below 1")
         check.one_of("optimizer", self.optimizer, OPTIMIZERS)
+        check.one_of("clip_by", self.clip_by, ("norm", "value", "adaptive"))
+        rule(
+            self.gradient, k1=self.k1, k2=self.k2, checkpoint_every=self.checkpoint_every
+        )  # refuses what makes no sense
+        if self.gradient in FORWARD and self.precision != "float32":
+            check.refuse("precision", self.precision, f"float32 with gradient={self.gradient!r}")
         check.one_of("schedule", self.schedule, SHAPES)
         check.one_of("precision", self.precision, ("float32", "bfloat16"))
         for beta in self.betas:

@@ -7,14 +7,15 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from metarnn.cells import check
-from metarnn.tasks.task import Task
+from metarnn.gradients import rule
+from metarnn.tasks.task import Loss, Task
 from metarnn.training import checkpoint, generators, optimizer, world
 from metarnn.training.average import Average, stalled
 from metarnn.training.folder import Folder
@@ -85,6 +86,14 @@ class Trainer:
             check.refuse("epochs", settings.epochs, "0: this task's data have no end; use steps")
         if settings.tensorboard and importlib.util.find_spec("tensorboard") is None:
             check.refuse("tensorboard", True, "an extra package: pip install tensorboard")
+        self.rule = rule(
+            settings.gradient,
+            k1=settings.k1,
+            k2=settings.k2,
+            checkpoint_every=settings.checkpoint_every,
+            loss=self._loss,
+            split=self._split,
+        )
         self.optimizer = optimizer.build(self.model, settings)
         self.parameters = {n: w for n, w in self.model.named_parameters() if w.requires_grad}
         self.average = Average(self.model, settings.ema or None)
@@ -150,7 +159,8 @@ class Trainer:
         progress = at.scheduled(s, self.batches_per_epoch)
         share = factor(s.schedule, at.step + 1, progress, warmup=s.warmup, floor=s.floor)
         optimizer.set_lr(self.optimizer, s.lr * share * scale)
-        _, norms = optimizer.clip(self.parameters, s.clip)
+        norm, norms = optimizer.clip(self.parameters, s.clip, s.clip_by)
+        self._note_clipping(norm, count / self.world.size)
         self.guard.look(at.step + 1, loss, norms)
         self.optimizer.step()
         if s.ema or self.average.count:
@@ -166,28 +176,49 @@ class Trainer:
         Returned are our loss, the number of tokens, and the factor on the learning rate.
         """
         device = self.world.device
-        alone = self.shards[0].count == 1
-        mixed = torch.autocast(device.type, torch.bfloat16, self.settings.precision == "bfloat16")
         ours, scale, total = 0.0, 1.0, torch.zeros((), dtype=torch.float64, device=device)
         for k, batches in enumerate(self.batches):
-            with mixed:
-                loss = self.task.loss(self.model, next(batches), self.carried[k])
-            (loss.value if alone else loss.value * loss.count).backward()
-            self.carried[k] = loss.carried
-            ours, scale = ours + loss.count, loss.scale
-            total += loss.value.detach() * loss.count
-            for name, value in {"loss": loss.value, **loss.metrics}.items():
-                value = value.detach().double() if isinstance(value, Tensor) else value
-                self._sums[name] = self._sums.get(name, 0.0) + value * loss.count
+            found = self.rule.step(self.model, next(batches), self.carried[k])
+            found.put(self.model)
+            self.carried[k] = found.carried
+            total += found.value
+            for loss in found.notes:
+                ours, scale = ours + loss.count, loss.scale
+                for name, value in {"loss": loss.value, **loss.metrics}.items():
+                    value = value.detach().double() if isinstance(value, Tensor) else value
+                    self._sums[name] = self._sums.get(name, 0.0) + value * loss.count
         self._sums["count"] = self._sums.get("count", 0.0) + ours
-        if alone:
-            return total / ours, ours, scale
-        self.world.sum_gradients(list(self.parameters.values()))
-        (everyones,) = self.world.sum([ours])
+        everyones = ours
+        if self.shards[0].count > 1:
+            self.world.sum_gradients(list(self.parameters.values()))
+            (everyones,) = self.world.sum([ours])
         for w in self.parameters.values():
             if w.grad is not None:
                 w.grad.div_(everyones)
         return total / ours, everyones, scale
+
+    def _loss(self, model: nn.Module, batch: Any, carried: Any) -> tuple[Tensor, Any, Loss]:
+        """The task's loss as gradient rules take it: a sum, not a mean."""
+        bfloat16 = self.settings.precision == "bfloat16"
+        with torch.autocast(self.world.device.type, torch.bfloat16, bfloat16):
+            loss = self.task.loss(model, batch, carried)
+        state = loss.carried if loss.state is None else loss.state
+        note = replace(loss, value=loss.value.detach(), carried=None, state=None)
+        return loss.value * loss.count, state, note
+
+    def _split(self, batch: Any, steps: int) -> Any:
+        if not hasattr(self.task, "split"):
+            why = "'bptt': this task has no split(batch, steps), which cuts a batch in time"
+            check.refuse("gradient", self.settings.gradient, why)
+        return cast(Any, self.task).split(batch, steps)
+
+    def _note_clipping(self, norm: Tensor, count: float) -> None:
+        """How long gradients were, and how often too long, for the next line of metrics: what is
+        summed there is weighted by tokens."""
+        s, norm = self.settings, norm.double()
+        self._sums["gradient_norm"] = self._sums.get("gradient_norm", 0.0) + norm * count
+        if s.clip and s.clip_by == "norm":
+            self._sums["clipped"] = self._sums.get("clipped", 0.0) + (norm > s.clip) * count
 
     def _why_stop(self) -> str:
         """Why to stop here, "" to go on: the same on every process."""

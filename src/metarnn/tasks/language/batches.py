@@ -39,6 +39,16 @@ class Batch:
         resets = None if self.resets is None else self.resets.to(device)
         return Batch(*moved, resets, self.scale)
 
+    def split(self, steps: int) -> list[Batch]:
+        """The same in stretches of so many steps, each going on from the one before."""
+        found = []
+        for k, inputs in enumerate(self.inputs.split(steps)):
+            here = slice(k * steps, k * steps + len(inputs))
+            fresh = torch.zeros_like(self.fresh) if k else self.fresh
+            resets = None if self.resets is None else self.resets[here]
+            found.append(Batch(inputs, self.targets[here], fresh, resets, self.scale))
+        return found
+
 
 def make_batch(tokens: Tokens, places: np.ndarray, length: int) -> Batch:
     """The stretches of `length` tokens that begin at these places."""

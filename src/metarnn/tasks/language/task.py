@@ -99,7 +99,14 @@ class LanguageTask:
         count = batch.targets.numel()
         metrics: dict[str, float | Tensor] = {"nll": nll.detach()}
         metrics |= {name: term.detach() for name, term in terms.items()}
-        return Loss(value, count, metrics, detached(output.state), batch.scale)
+        carried = detached(output.state)
+        return Loss(value, count, metrics, carried, batch.scale, output.state)
+
+    def split(self, batch: Batch, steps: int) -> list[Batch]:
+        """The batch in stretches of so many steps."""
+        if self.tar:
+            check.refuse("tar", self.tar, "0 where gradients go by stretches: it joins two steps")
+        return batch.split(steps)
 
     def evaluate(
         self, model: nn.Module, split: str = "valid", *, dynamic: bool = False

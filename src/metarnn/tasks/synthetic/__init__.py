@@ -2,5 +2,6 @@
 
 from metarnn.tasks.synthetic.adding import adding
 from metarnn.tasks.synthetic.copying import copying
+from metarnn.tasks.synthetic.counting import counting
 
-__all__ = ["adding", "copying"]
+__all__ = ["adding", "copying", "counting"]

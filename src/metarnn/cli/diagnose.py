@@ -1,0 +1,148 @@
+"""`metarnn diagnose`: how far back gradients get, in a trained model or in a cell at its start."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from metarnn.cells import check
+from metarnn.cli.cell import find_cell
+from metarnn.cli.tasks import open_run
+from metarnn.gradients.reach import Reach, reach
+from metarnn.graph.files import write
+from metarnn.layers import Recurrent
+from metarnn.report.reach import svg, table, words
+from metarnn.tasks.task import Shard
+from metarnn.training.progress import progress
+
+
+def diagnose(
+    run: Annotated[Path | None, tyro.conf.Positional] = None,
+    /,
+    cell: tuple[str, ...] = (),
+    width: int = 64,
+    inputs: int = 32,
+    length: int = 128,
+    batch: int = 8,
+    seed: int = 0,
+    out: Path | None = None,
+    data: Path | None = None,
+) -> None:
+    """Show how far back gradients get, what stands in their way, and what to change.
+
+    Args:
+        run: a run folder, diagnosed on its own training data
+        cell: in the place of a run, cells at their start, on random inputs: elman lstm, ...
+        width: units of such a cell
+        inputs: how many inputs it has
+        length: steps of the sequences; gradients are followed over half of that
+        batch: how many sequences
+        seed: of starting weights and random inputs
+        out: draw the curves into this SVG file; in a run folder, diagnosis.svg by default
+        data: write all figures into this JSON file; in a run folder, diagnosis.json by default
+    """
+    try:
+        _diagnose(run, cell, width, inputs, length, batch, seed, out, data)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn diagnose: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _diagnose(
+    run: Path | None,
+    cells: tuple[str, ...],
+    width: int,
+    inputs: int,
+    length: int,
+    batch: int,
+    seed: int,
+    out: Path | None,
+    data: Path | None,
+) -> None:
+    check.size("length", length, least=4)
+    if (run is None) == (not cells):
+        check.refuse("run", None if run is None else str(run), "a run folder, or --cell NAME")
+    for path in (out, data):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise ValueError(f"{str(path)!r}: expected a file in a folder that exists")
+    if run is not None:
+        found = {run.name: of_run(run, length, batch)}
+        out, data = out or run / "diagnosis.svg", data or run / "diagnosis.json"
+    else:
+        found = {name: at_start(name, inputs, width, length, batch, seed) for name in cells}
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = 110
+    shown = Table(box=None, padding=(0, 2, 0, 0))
+    (_, *names), *rows = table(found)
+    shown.add_column("")
+    for name in names:
+        shown.add_column(name, justify="right")
+    for row in rows:
+        shown.add_row(*row)
+    console.print(shown)
+    for name, each in found.items():
+        console.print()
+        for line in words(each):
+            console.print(f"{name}: {line}")
+    if out is not None:
+        write(out, svg(found))
+        console.print(f"\ndrawn to {out}")
+    if data is not None:
+        figures = {name: {**asdict(each), "gamma": each.gamma} for name, each in found.items()}
+        write(data, json.dumps(figures, indent=1))
+
+
+class Probe(nn.Module):
+    """A layer whose loss at each step is a random direction of its output."""
+
+    def __init__(self, layer: Recurrent, seed: int = 0) -> None:
+        super().__init__()
+        self.layer = layer
+        source = torch.Generator().manual_seed(seed)
+        direction = torch.randn(layer.output_size, generator=source)
+        self.register_buffer("direction", direction / direction.norm())
+
+    def forward(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        y, state = self.layer(x, state)
+        return (y @ self.direction).sum(), state
+
+
+def at_start(name: str, inputs: int, width: int, length: int, batch: int, seed: int) -> Reach:
+    """The reach of a cell at its start, on normal inputs."""
+    torch.manual_seed(seed)
+    unit = find_cell(name, inputs, width if not name.endswith(".json") else None)
+    layer = Recurrent(unit)
+    x = torch.randn(length, batch, unit.input_size)
+    return reach(Probe(layer, seed), x, lags=length // 2)
+
+
+def of_run(run: Path, length: int, batch: int) -> Reach:
+    """The reach of a trained model on its training data."""
+    keys = open_run(run).config
+    changes: dict[str, Any] = {"batch": batch, "accumulate": 1, "device": "cpu"}
+    if hasattr(keys, "length"):
+        changes["length"] = length
+    if getattr(keys, "online", False):
+        changes["online"] = False
+    found = open_run(run, **changes)
+    job = found.entry.prepare(found.config, found.folder, progress())
+    if not hasattr(job.task, "split"):
+        check.refuse("run", str(run), "one of a task whose loss is a sum over time, such as lm")
+    model = found.weights(job.model)
+
+    def loss(model: nn.Module, batch: Any, state: Any) -> tuple[Tensor, Any]:
+        cost = job.task.loss(model, batch, state)
+        return cost.value * cost.count, cost.state
+
+    chunk = next(iter(job.task.batches(Shard())))
+    return reach(model, chunk, lags=length // 2, loss=loss, split=job.task.split)

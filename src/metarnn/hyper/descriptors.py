@@ -76,6 +76,8 @@ class Metadata(Descriptor):
     tensor([[1., 1., 1., 0.],
             [0., 0., 0., 1.]])
 
+    Tasks are given as rows, or as columns {name: values}.
+
     numbers     {name: (mean, standard deviation)}: (value - mean) / std, then 1 if it is known
     categories  {name: possible values}: a unit vector, or zeros
     """
@@ -125,6 +127,8 @@ class Metadata(Descriptor):
         like: Any = self._like
         if isinstance(given, Tensor):
             return checked("descriptor", given, self.width)
+        if isinstance(given, Mapping):
+            given = _rows(given)
         rows = [self._row(k, row) for k, row in enumerate(listed(given, "rows of metadata"))]
         return torch.tensor(rows, dtype=like.dtype, device=like.device)
 
@@ -255,6 +259,14 @@ def listed(given: Any, what: str) -> Sequence[Any]:
     if not isinstance(given, Sequence) or not len(given):
         check.refuse("descriptor", _shown(given), f"a list of {what}, one a task")
     return given
+
+
+def _rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    lists = {n: v.tolist() if isinstance(v, Tensor) else list(v) for n, v in columns.items()}
+    if len({len(values) for values in lists.values()}) != 1:
+        sizes = {name: len(values) for name, values in lists.items()}
+        check.refuse("metadata", sizes, "columns of one length")
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 def _number(name: str, value: Any) -> float:

@@ -35,7 +35,7 @@ def task(family="sinusoid", **options):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains_on_every_family_or_says_why_not(method, family):
     chosen = task(family, test_steps=(0, 1))
-    options = LearnerOptions(method, hidden=4)
+    options = LearnerOptions(method, width=4)
     comparing = method in ("prototypical", "matching") and family != "waves"
     if comparing or (method == "hyper-metadata" and family == "waves"):
         with pytest.raises(ValueError, match=f"method={method!r}"):

@@ -84,6 +84,10 @@ class Characters:
         x, y = _shifted(tokens[: count * self.length + 1].unsqueeze(0), self.length)
         return x[0], y[0]
 
+    def shown(self, prediction: Tensor, support: Path) -> list[str]:
+        """The character that is expected most after each one."""
+        return ["".join(self.vocabulary.decode(row.argmax(-1).tolist())) for row in prediction]
+
     def state(self) -> dict[str, Any]:
         return {"vocabulary": self.vocabulary.document()}
 

@@ -17,7 +17,7 @@ from metarnn.meta import Episode
 from metarnn.tasks.fewshot.family import SPLITS, Reader, SequenceNet, table
 from metarnn.tasks.fewshot.images import IMAGES, rows, strokes
 
-SHARES = {"train": 0.6, "valid": 0.2, "test": 0.2}
+HELD = 0.2  # the share of classes that is for valid, and for test
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,12 @@ class Classes:
         files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         return _read(files, dict(self.form or {})), None
 
+    def shown(self, prediction: Tensor, support: Path) -> list[str]:
+        names = list(_folders(support))
+        chances = prediction.softmax(-1).max(-1)
+        pairs = zip(chances.indices.tolist(), chances.values.tolist(), strict=True)
+        return [f"{names[k]},{chance:.4f}" for k, chance in pairs]
+
     def state(self) -> dict[str, Any]:
         return {"form": dict(self.form or {}), "inputs": self.inputs}
 
@@ -104,11 +110,12 @@ class Classes:
 def deal(names: Sequence[str], seed: int) -> dict[str, list[str]]:
     """Names shared out among the splits, 60/20/20."""
     order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed)).tolist()
+    held = max(round(HELD * len(names)), 1)
+    ends = {"train": len(names) - 2 * held, "valid": len(names) - held, "test": len(names)}
     found, at = {}, 0
-    for split, share in SHARES.items():
-        size = len(names) - at if split == "test" else math.ceil(share * len(names))
-        found[split] = [names[k] for k in order[at : at + size]]
-        at += size
+    for split, end in ends.items():
+        found[split] = [names[k] for k in order[at : max(end, at)]]
+        at = max(end, at)
     return found
 
 

@@ -20,7 +20,7 @@ from torch import Generator, Tensor, nn
 from metarnn.cells import check
 from metarnn.hyper import Metadata
 from metarnn.meta import Episode
-from metarnn.tasks.fewshot.family import SPLITS, SequenceNet, table
+from metarnn.tasks.fewshot.family import SPLITS, SequenceNet, line, table
 
 Columns = Mapping[str, Tensor]
 
@@ -234,6 +234,11 @@ class Dynamics:
     def _read(self, path: Path) -> Tensor:
         mean, spread = SYSTEMS[self.system].scale
         return (table(path, self.inputs) - mean) / spread
+
+    def shown(self, prediction: Tensor, support: Path) -> list[str]:
+        """Observations in their own units, one a line."""
+        mean, spread = SYSTEMS[self.system].scale
+        return [line(row * spread + mean) for forecast in prediction for row in forecast]
 
     def state(self) -> dict[str, Any]:
         return {}

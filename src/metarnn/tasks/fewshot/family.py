@@ -54,6 +54,10 @@ class Family(Protocol):
         """Queries from a file or folder, [Q, …], and their y where that is there."""
         ...
 
+    def shown(self, prediction: Tensor, support: Path) -> list[str]:
+        """Predictions for queries, [Q, …], as lines for a person; `support` as `known` read it."""
+        ...
+
     def state(self) -> dict[str, Any]:
         """What `known` and `asked` need of the data it was made of, as JSON."""
         ...
@@ -143,3 +147,8 @@ def table(path: Path, columns: int | None = None) -> Tensor:
     if not found.isfinite().all():
         raise ValueError(f"{path} has numbers that are NaN or infinite")
     return found
+
+
+def line(numbers: Tensor) -> str:
+    """A row of a CSV file."""
+    return ",".join(f"{value:.6g}" for value in numbers.flatten().tolist())

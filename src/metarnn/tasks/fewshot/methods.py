@@ -39,7 +39,7 @@ class LearnerOptions:
             from the support, hyper-metadata from what is known of a task, hyper-maml adapts
             weights that are written; prototypical and matching compare, reading reads; joint is
             one network for all tasks, fine-tuned
-        hidden: width of the network
+        width: hidden units of the network
         cell: its recurrent unit, where its inputs are sequences
         inner_steps: updates on the support in training
         inner_lr: their learning rate
@@ -53,7 +53,7 @@ class LearnerOptions:
     """
 
     method: Method = "maml"
-    hidden: int = 40
+    width: int = 40
     cell: str = "lstm"
     inner_steps: int = 1
     inner_lr: float = 0.01
@@ -66,7 +66,7 @@ class LearnerOptions:
     reconstruct: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "context"):
+        for name in ("width", "context"):
             check.size(name, getattr(self, name))
         for name in ("inner_steps", "checkpoint"):
             check.size(name, getattr(self, name), least=0)
@@ -87,7 +87,7 @@ def build_learner(family: Family, options: LearnerOptions) -> Learner:
         "inner": o.inner,
         "checkpoint": o.checkpoint,
     }
-    network, loss = family.network(o.hidden, o.cell), family.criterion
+    network, loss = family.network(o.width, o.cell), family.criterion
     match o.method:
         case "maml":
             return Adapting(network, loss, **taking)
@@ -108,8 +108,8 @@ def build_learner(family: Family, options: LearnerOptions) -> Learner:
         case "prototypical" | "matching":
             return _comparing(family, o)
         case "reading":
-            reads, width = family.reads(o.hidden, o.cell)
-            return Reading(width, family.outputs, o.hidden, loss, embedding=reads)
+            reads, size = family.reads(o.width, o.cell)
+            return Reading(size, family.outputs, o.width, loss, embedding=reads)
     check.refuse("method", o.method, "one of the methods that `LearnerOptions` names")
 
 
@@ -122,8 +122,8 @@ def _generating(
             why = "a family of whose tasks something is known; here only examples are: hyper"
             check.refuse("method", o.method, why)
     else:
-        reads, width = family.reads(o.hidden, o.cell)
-        descriptor = SupportSet(width, family.outputs, reads=reads)
+        reads, size = family.reads(o.width, o.cell)
+        descriptor = SupportSet(size, family.outputs, reads=reads)
     check.one_of("generator", o.generator, [*GENERATORS, "chunked"])
     hyper = hypernetize(network, o.generator, descriptor=descriptor, context=o.context)
     steps = taking if o.method == "hyper-maml" else {}
@@ -134,7 +134,7 @@ def _generating(
 def _comparing(family: Family, o: LearnerOptions) -> Learner:
     if family.criterion != "cross_entropy":
         check.refuse("method", o.method, "a family of classes: there is nothing to compare with")
-    reads, _ = family.reads(o.hidden, o.cell)
+    reads, _ = family.reads(o.width, o.cell)
     assert reads is not None
     kind = Prototypical if o.method == "prototypical" else Matching
     return kind(reads, family.outputs)

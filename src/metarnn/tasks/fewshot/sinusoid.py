@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from metarnn.hyper import Metadata
 from metarnn.meta import Episode
-from metarnn.tasks.fewshot.family import Perceptron, table
+from metarnn.tasks.fewshot.family import Perceptron, line, table
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,9 @@ class Sinusoids:
         """Rows of x, or of x and y."""
         found = table(path)
         return found[:, :1], found[:, 1:2] if found.shape[1] > 1 else None
+
+    def shown(self, prediction: Tensor, support: Path) -> list[str]:
+        return [line(y) for y in prediction]
 
     def state(self) -> dict[str, Any]:
         return {}

@@ -60,8 +60,8 @@ def test_a_trajectory_is_continued(tmp_path, capsys):
 @pytest.mark.medium
 def test_new_classes_are_told_apart(tmp_path, capsys):
     write_classes(tmp_path / "data", 12)
-    flags = ["--family", "sequences", "--data", str(tmp_path / "data"), "--ways", "2"]
-    train(tmp_path / "run", *flags, "--shots", "1", "--queries", "1", "--method", "prototypical")
+    flags = ["--preset", "sequences", "--data", str(tmp_path / "data"), "--ways", "2"]
+    train(tmp_path / "run", *flags, "--queries", "1", "--method", "prototypical")
     write_classes(tmp_path / "new", 2, examples=2)
     query = tmp_path / "new" / "class1"
     capsys.readouterr()

@@ -33,11 +33,15 @@ _SEQUENCES: dict[str, Any] = {
     "test_steps": (1, 3),
 }
 
+_CLASSES: dict[str, Any] = {**_SEQUENCES, "shots": 1, "queries": 5, "steps": 1000}
+
 PRESETS: dict[str, dict[str, Any]] = {
     "sinusoid": {**_SINUSOID, "steps": 15_000},
     "sinusoid-published": {**_SINUSOID, "steps": 70_000},
     "dynamics": {**_SEQUENCES, "family": "vanderpol", "steps": 3000},
-    "waves": {**_SEQUENCES, "family": "waves", "shots": 1, "queries": 5, "steps": 1000},
+    "waves": {**_CLASSES, "family": "waves"},
+    "sequences": {**_CLASSES, "family": "sequences"},
+    "images": {**_CLASSES, "family": "images"},
     "characters": {
         **_SEQUENCES,
         "family": "characters",
@@ -47,6 +51,5 @@ PRESETS: dict[str, dict[str, Any]] = {
         "width": 128,
         "inner_lr": 0.5,
         "steps": 1000,
-        "tasks": 600,
     },
 }

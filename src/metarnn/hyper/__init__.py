@@ -22,13 +22,15 @@ from metarnn.hyper.encoders import (
     RecurrentEncoder,
     Transformer,
 )
-from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale
+from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale, Structure
 from metarnn.hyper.generated import Generated
 from metarnn.hyper.generators import Attention, Convolutional, Dense, Generator, Rolling
 from metarnn.hyper.hyperlstm import HyperLSTM
 from metarnn.hyper.hypernetize import Hypernetized, hypernetize
+from metarnn.hyper.inspect import Motion, motion
 from metarnn.hyper.meta import MetaRecurrent
 from metarnn.hyper.mogrifier import Mogrifier
+from metarnn.hyper.omega import Omega
 from metarnn.hyper.support import SupportSet
 from metarnn.hyper.text import HashedNgrams, MiniLM
 from metarnn.hyper.watch import Record, watch
@@ -72,16 +74,20 @@ __all__ = [
     "Mixture",
     "ModuleEncoder",
     "Mogrifier",
+    "Motion",
     "Number",
+    "Omega",
     "OneHot",
     "Record",
     "RecurrentEncoder",
     "Rolling",
     "Scale",
+    "Structure",
     "SupportSet",
     "Text",
     "Transformer",
     "Vector",
     "hypernetize",
+    "motion",
     "watch",
 ]

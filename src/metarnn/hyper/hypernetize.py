@@ -86,7 +86,10 @@ class Hypernetized(nn.Module):
         self.descriptor = Vector(descriptor) if isinstance(descriptor, int) else descriptor
         check.size("context", context)
         self.embed = nn.Sequential(
-            nn.Linear(self.descriptor.width, context), nn.SiLU(), nn.Linear(context, context)
+            nn.Linear(self.descriptor.width, context),
+            nn.SiLU(),
+            nn.Linear(context, context),
+            nn.LayerNorm(context, elementwise_affine=False),  # generators read variance 1
         )
         biased = any(len(shape) == 1 for shape in self.shapes.values())
         relu = any(isinstance(part, nn.ReLU) for part in self.module.modules())

@@ -42,7 +42,7 @@ def watch() -> Iterator[list[Record]]:
     >>> with watch() as records:
     ...     output, state = layer(torch.randn(5, 2, 3))
     >>> sorted(records[0].numbers)
-    ['rows_hh', 'rows_ih', 'shift_bias_ih']
+    ['rows_hh', 'shift_bias_ih']
     """
     records: list[Record] = []
     token = _watching.set(records)

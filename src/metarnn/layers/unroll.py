@@ -35,7 +35,7 @@ class Source(Protocol):
 
 
 def state_sizes(cell: Cell, source: Source | None = None) -> tuple[int, ...]:
-    """The widths of what one layer carries: its cell's state, past inputs for a window, a source's."""
+    """The widths of what one layer carries: its cell's state, past inputs, a source's state."""
     past = ((cell.window - 1) * cell.input_size,) if cell.window > 1 else ()
     return (*cell.states, *past, *(() if source is None else source.sizes))
 

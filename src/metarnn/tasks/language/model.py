@@ -100,6 +100,10 @@ class LanguageModel(nn.Module):
             if getattr(layer, "bidirectional", False):
                 why = "one direction: the other reads the very tokens that are to be predicted"
                 check.refuse(f"layers[{k}]", "bidirectional", why)
+            if not getattr(layer, "causal", True):
+                why = "one whose weights no later token enters: it would tell what is predicted"
+                advice = "Use context='step' or 'state', not 'sequence'."
+                check.refuse(f"layers[{k}]", "a context of whole sequences", why, advice)
             if getattr(layer, "batch_first", False):
                 check.refuse(f"layers[{k}]", "batch_first", "time first")
             if layer.input_size != width:

@@ -1,5 +1,6 @@
 """What a person looks at."""
 
+from metarnn.report.tasks import TaskMap, task_map
 from metarnn.report.tree import Tree, tree
 
-__all__ = ["Tree", "tree"]
+__all__ = ["TaskMap", "Tree", "task_map", "tree"]

@@ -1,6 +1,6 @@
 """Recurrent sequence models whose unit is learned; known units are points in the same space."""
 
-from metarnn import cells, hyper
+from metarnn import cells, hyper, meta
 from metarnn.cells import Cell, LinearCell, Map, Theta, cell
 from metarnn.engines import explain
 from metarnn.graph import GraphCell
@@ -42,4 +42,5 @@ __all__ = [
     "cells",
     "explain",
     "hyper",
+    "meta",
 ]

@@ -18,6 +18,7 @@ COMMANDS = {
     "generate": ("metarnn.cli.generate:generate", "text from a trained language model"),
     "translate": ("metarnn.cli.translate:translate", "translate standard input, a line each"),
     "diagnose": ("metarnn.cli.diagnose:diagnose", "how far back gradients get, and what is wrong"),
+    "adapt": ("metarnn.cli.adapt:adapt", "adapt a few-shot learner to a new task"),
     "data describe": ("metarnn.cli.data:data_describe", "what is in a text"),
     "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),

@@ -16,7 +16,11 @@ from metarnn.training import Folder, Settings, checkpoint, config
 from metarnn.training.progress import SILENT, Progress
 
 # The module of each task has an `ENTRY`; it is imported only when it is asked for.
-TASKS = {"lm": "metarnn.cli.lm", "translation": "metarnn.cli.translation"}
+TASKS = {
+    "lm": "metarnn.cli.lm",
+    "translation": "metarnn.cli.translation",
+    "fewshot": "metarnn.cli.fewshot",
+}
 
 # Flags that say where, not how: they are no part of config.toml.
 PLACES = ("config", "preset", "out", "resume")

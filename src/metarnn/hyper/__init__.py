@@ -6,6 +6,15 @@ from typing import Any
 
 from metarnn.cells import CELLS, cell
 from metarnn.hyper.coupled import Coupled
+from metarnn.hyper.descriptors import (
+    Descriptor,
+    Embedded,
+    Join,
+    Metadata,
+    OneHot,
+    Text,
+    Vector,
+)
 from metarnn.hyper.encoders import (
     Convolution,
     Encoder,
@@ -17,10 +26,13 @@ from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale, Str
 from metarnn.hyper.generated import Generated
 from metarnn.hyper.generators import Attention, Convolutional, Dense, Generator, Rolling
 from metarnn.hyper.hyperlstm import HyperLSTM
+from metarnn.hyper.hypernetize import Hypernetized, hypernetize
 from metarnn.hyper.inspect import Motion, motion
 from metarnn.hyper.meta import MetaRecurrent
 from metarnn.hyper.mogrifier import Mogrifier
 from metarnn.hyper.omega import Omega
+from metarnn.hyper.support import SupportSet
+from metarnn.hyper.text import HashedNgrams, MiniLM
 from metarnn.hyper.watch import Record, watch
 
 
@@ -44,26 +56,38 @@ __all__ = [
     "Convolutional",
     "Coupled",
     "Dense",
+    "Descriptor",
+    "Embedded",
     "Encoder",
     "Form",
     "Full",
     "Generated",
     "Generator",
+    "HashedNgrams",
     "HyperLSTM",
+    "Hypernetized",
+    "Join",
     "LowRank",
     "MetaRecurrent",
+    "Metadata",
+    "MiniLM",
     "Mixture",
     "ModuleEncoder",
     "Mogrifier",
     "Motion",
     "Number",
     "Omega",
+    "OneHot",
     "Record",
     "RecurrentEncoder",
     "Rolling",
     "Scale",
     "Structure",
+    "SupportSet",
+    "Text",
     "Transformer",
+    "Vector",
+    "hypernetize",
     "motion",
     "watch",
 ]

@@ -1,0 +1,244 @@
+"""Families of dynamical systems with drawn parameters: forecast from a short history.
+
+Lorenz        ẋ = σ (y - x),  ẏ = x (ρ - z) - y,  ż = x y - β z
+van der Pol   ẍ = μ (1 - x²) ẋ - x
+Mackey–Glass  ẋ = b x(t - τ) / (1 + x(t - τ)¹⁰) - c x
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from metarnn.cells import check
+from metarnn.hyper import Metadata
+from metarnn.meta import Episode
+from metarnn.tasks.fewshot.family import SPLITS, SequenceNet, line, table
+
+Columns = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class System:
+    """ranges   of each parameter; the first one's is shared out among the splits
+    width    numbers of a state that are seen
+    scale    (mean, spread) that they are brought to 0 and 1 with, the same for all tasks
+    apart    time from one observation to the next; `substeps` of the solver lie between
+    """
+
+    ranges: Mapping[str, tuple[float, float]]
+    width: int
+    scale: tuple[float, float]
+    apart: float
+    substeps: int
+    simulate: Callable[[System, Columns, int, Generator], Tensor]
+
+
+def lorenz(s: Tensor, p: Columns) -> Tensor:
+    x, y, z = s.unbind(-1)
+    return torch.stack([p["sigma"] * (y - x), x * (p["rho"] - z) - y, x * y - p["beta"] * z], -1)
+
+
+def van_der_pol(s: Tensor, p: Columns) -> Tensor:
+    x, v = s.unbind(-1)
+    return torch.stack([v, p["mu"] * (1 - x * x) * v - x], -1)
+
+
+def runge_kutta(
+    slope: Callable[[Tensor, Columns], Tensor], start: Tensor, p: Columns, dt: float, steps: int
+) -> Tensor:
+    """The states after each step of the classical method of fourth order, [N, steps, n]."""
+    s, found = start, []
+    for _ in range(steps):
+        k1 = slope(s, p)
+        k2 = slope(s + dt / 2 * k1, p)
+        k3 = slope(s + dt / 2 * k2, p)
+        k4 = slope(s + dt * k3, p)
+        s = s + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        found.append(s)
+    return torch.stack(found, 1)
+
+
+def _flow(slope: Callable[[Tensor, Columns], Tensor], size: int, lift: float) -> Any:
+    def simulate(system: System, p: Columns, length: int, random: Generator) -> Tensor:
+        count = len(next(iter(p.values())))
+        start = torch.randn(count, size, generator=random, dtype=torch.float64) + lift
+        steps = (length + SETTLE) * system.substeps
+        every = runge_kutta(slope, start, p, system.apart / system.substeps, steps)
+        return every[:, system.substeps - 1 :: system.substeps][:, SETTLE:]
+
+    return simulate
+
+
+def _mackey_glass(system: System, p: Columns, length: int, random: Generator) -> Tensor:
+    """By Heun's method, on a grid that τ is rounded to."""
+    count, dt = len(p["tau"]), system.apart / system.substeps
+    delay = (p["tau"] / dt).round().long()
+    past = int(delay.max())
+    steps = (length + SETTLE) * system.substeps
+    x = torch.zeros(count, past + 1 + steps, dtype=torch.float64)
+    x[:, : past + 1] = 0.8 + 0.4 * torch.rand(count, 1, generator=random, dtype=torch.float64)
+    rows = torch.arange(count)
+
+    def slope(now: Tensor, late: Tensor) -> Tensor:
+        return p["b"] * late / (1 + late**10) - p["c"] * now
+
+    for t in range(past, past + steps):
+        now = x[:, t]
+        k1 = slope(now, x[rows, t - delay])
+        k2 = slope(now + dt * k1, x[rows, t + 1 - delay])
+        x[:, t + 1] = now + dt / 2 * (k1 + k2)
+    seen = x[:, past + 1 :][:, system.substeps - 1 :: system.substeps]
+    return seen[:, SETTLE:].unsqueeze(-1)
+
+
+SETTLE = 40  # observations before the first one kept: the way to the attractor is passed over
+BINS = 20  # parts of the first parameter's range, of 5 in a row one is for valid, one for test
+
+SYSTEMS = {
+    "lorenz": System(
+        {"rho": (25.0, 60.0), "sigma": (8.0, 12.0), "beta": (2.0, 3.3)},
+        3,
+        (10.0, 15.0),
+        0.05,
+        5,
+        _flow(lorenz, 3, 5.0),
+    ),
+    "vanderpol": System({"mu": (0.2, 6.0)}, 2, (0.0, 2.0), 0.25, 8, _flow(van_der_pol, 2, 0.0)),
+    "mackeyglass": System(
+        {"tau": (12.0, 30.0), "b": (0.18, 0.24), "c": (0.09, 0.12)},
+        1,
+        (0.9, 0.25),
+        3.0,
+        6,
+        _mackey_glass,
+    ),
+}
+
+
+def parameters(system: System, split: str, count: int, random: Generator) -> dict[str, Tensor]:
+    """Parameters of tasks, [count] each; no two splits share a part of the first one's range."""
+    check.one_of("split", split, SPLITS)
+    places = {"train": (0, 1, 3), "valid": (2,), "test": (4,)}[split]
+    bins = torch.tensor([k for k in range(BINS) if k % 5 in places])
+    found = {}
+    for k, (name, (low, high)) in enumerate(system.ranges.items()):
+        u = torch.rand(count, generator=random, dtype=torch.float64)
+        if k == 0:
+            chosen = bins[torch.randint(len(bins), (count,), generator=random)]
+            u = (chosen + u) / BINS
+        found[name] = low + (high - low) * u
+    return found
+
+
+@cache
+def _orbits(name: str, split: str, count: int, length: int, seed: int) -> Any:
+    """Tasks of a split, made once: their parameters and trajectories, [count, length, width]."""
+    system = SYSTEMS[name]
+    random = torch.Generator().manual_seed(1000 * seed + SPLITS.index(split))
+    p = parameters(system, split, count, random)
+    mean, spread = system.scale
+    found = (system.simulate(system, p, length, random) - mean) / spread
+    if not found.isfinite().all():
+        check.refuse("system", name, "trajectories that stay finite")
+    return {n: v.float() for n, v in p.items()}, found.float()
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """x is a history of a trajectory, [history, width], y what follows, [horizon, width].
+
+    system   "lorenz", "vanderpol" or "mackeyglass"
+    pools    how many tasks the splits have
+    length   observations of each task
+    """
+
+    system: str = "vanderpol"
+    history: int = 4
+    horizon: int = 8
+    pools: tuple[int, int, int] = (1000, 200, 600)
+    length: int = 200
+    seed: int = 0
+    criterion = "mse"
+
+    def __post_init__(self) -> None:
+        check.one_of("system", self.system, SYSTEMS)
+        check.size("history", self.history)
+        check.size("horizon", self.horizon)
+        least = 2 * (self.history + self.horizon + 1)
+        check.size("length", self.length, least=least)
+
+    @property
+    def inputs(self) -> int:
+        return SYSTEMS[self.system].width
+
+    @property
+    def outputs(self) -> int:
+        return self.horizon * self.inputs
+
+    def draw(self, split: str, tasks: int, shots: int, queries: int, random: Generator) -> Episode:
+        count = self.pools[SPLITS.index(check.one_of("split", split, SPLITS))]
+        about, orbits = _orbits(self.system, split, count, self.length, self.seed)
+        window = self.history + self.horizon
+        # Support and query come from the two halves of a trajectory: they never overlap.
+        half = self.length // 2
+        which = torch.randint(count, (tasks,), generator=random)
+        if tasks <= count and split != "train":
+            which = torch.randperm(count, generator=random)[:tasks]
+        parts = []
+        for begin, size in ((0, shots), (half, queries)):
+            at = torch.randint(half - window, (tasks, size, 1), generator=random)
+            times = begin + at + torch.arange(window)
+            found = orbits[which.view(-1, 1, 1), times]
+            parts += [found[:, :, : self.history], found[:, :, self.history :]]
+        x, y, query_x, query_y = parts
+        known = {name: value[which] for name, value in about.items()}
+        return Episode(x, y, query_x, query_y, known)
+
+    def network(self, hidden: int, kind: str) -> nn.Module:
+        return SequenceNet(self.inputs, hidden, (self.horizon, self.inputs), kind)
+
+    def reads(self, hidden: int, kind: str) -> tuple[None, int]:
+        return None, self.history * self.inputs
+
+    def metadata(self) -> Metadata:
+        """Of numbers spread evenly over their ranges."""
+        found = {}
+        for name, (low, high) in SYSTEMS[self.system].ranges.items():
+            found[name] = ((low + high) / 2, (high - low) / math.sqrt(12))
+        return Metadata(found)
+
+    def known(self, path: Path) -> tuple[Tensor, Tensor]:
+        """All windows of one trajectory: a row of the file is an observation, in its own units."""
+        x = self._read(path)
+        window = self.history + self.horizon
+        if len(x) < window:
+            raise ValueError(f"{path} has {len(x)} rows: expected at least {window}")
+        every = x.unfold(0, window, 1).transpose(1, 2)
+        return every[:, : self.history], every[:, self.history :]
+
+    def asked(self, path: Path) -> tuple[Tensor, Tensor | None]:
+        """The last rows of a trajectory, to go on from."""
+        x = self._read(path)
+        if len(x) < self.history:
+            raise ValueError(f"{path} has {len(x)} rows: expected at least {self.history}")
+        return x[-self.history :].unsqueeze(0), None
+
+    def _read(self, path: Path) -> Tensor:
+        mean, spread = SYSTEMS[self.system].scale
+        return (table(path, self.inputs) - mean) / spread
+
+    def shown(self, prediction: Tensor, support: Path) -> list[str]:
+        """Observations in their own units, one a line."""
+        mean, spread = SYSTEMS[self.system].scale
+        return [line(row * spread + mean) for forecast in prediction for row in forecast]
+
+    def state(self) -> dict[str, Any]:
+        return {}

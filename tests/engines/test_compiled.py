@@ -130,7 +130,7 @@ def test_the_operator_keeps_torchs_rules(name, monkeypatch):
     state = [torch.zeros(2, n, dtype=torch.float64) for n in layer.state_sizes]
     weights = list(layer.weights(0).values())
     unit = compiled.register(layer.cell)
-    compiled._recurrence(unit, "cpu", randn(4, 2, 3), state, weights, [], "", [], [], "")
+    compiled._recurrence(unit, "cpu", randn(4, 2, 3), state, weights, [], "", [], [], "", [], "")
     ((engine, plan, *sizes, tensors),) = calls
     (known,) = [key for key, found in compiled._plans.items() if found is plan]
     leaves = [t.detach().requires_grad_(t.requires_grad) for t in tensors]

@@ -65,7 +65,7 @@ def _forward(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
     states = torch.addcmul(
         torch.stack(locals_, 1), torch.stack(products, 1), torch.stack(carries).unsqueeze(1)
     )
-    return states.reshape(-1, *states.shape[2:])[:steps]
+    return states.reshape(chunks * length, *states.shape[2:])[:steps]
 
 
 class _Scan(torch.autograd.Function):

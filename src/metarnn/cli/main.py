@@ -15,6 +15,7 @@ COMMANDS = {
     "train": ("metarnn.cli.train:train", "train a model: metarnn train lm"),
     "evaluate": ("metarnn.cli.evaluate:evaluate", "exact scores of a trained model"),
     "generate": ("metarnn.cli.generate:generate", "text from a trained language model"),
+    "classify": ("metarnn.cli.classify:classify", "labels of new sequences"),
     "data describe": ("metarnn.cli.data:data_describe", "what is in a text"),
     "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),

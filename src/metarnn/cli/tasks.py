@@ -16,7 +16,10 @@ from metarnn.training import Folder, Settings, checkpoint, config
 from metarnn.training.progress import SILENT, Progress
 
 # The module of each task has an `ENTRY`; it is imported only when it is asked for.
-TASKS = {"lm": "metarnn.cli.lm"}
+TASKS = {
+    "lm": "metarnn.cli.lm",
+    "classification": "metarnn.cli.classification",
+}
 
 # Flags that say where, not how: they are no part of config.toml.
 PLACES = ("config", "preset", "out", "resume")

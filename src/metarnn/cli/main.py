@@ -16,6 +16,7 @@ COMMANDS = {
     "evaluate": ("metarnn.cli.evaluate:evaluate", "exact scores of a trained model"),
     "generate": ("metarnn.cli.generate:generate", "text from a trained language model"),
     "classify": ("metarnn.cli.classify:classify", "labels of new sequences"),
+    "forecast": ("metarnn.cli.forecast:forecast", "what follows the end of series"),
     "data describe": ("metarnn.cli.data:data_describe", "what is in a text"),
     "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),

@@ -19,6 +19,7 @@ from metarnn.training.progress import SILENT, Progress
 TASKS = {
     "lm": "metarnn.cli.lm",
     "classification": "metarnn.cli.classification",
+    "forecasting": "metarnn.cli.forecasting",
 }
 
 # Flags that say where, not how: they are no part of config.toml.

@@ -51,7 +51,7 @@ def build_stack(inputs: int, options: StackOptions, *, bidirectional: bool = Fal
     check.size("width", options.width)
     layers = check.size("layers", options.layers)
     return Recurrent(
-        _unit(options, inputs),
+        build_unit(options, inputs),
         layers,
         bidirectional=bidirectional,
         variational_dropout=options.dropout if layers > 1 else 0.0,
@@ -60,7 +60,8 @@ def build_stack(inputs: int, options: StackOptions, *, bidirectional: bool = Fal
     )
 
 
-def _unit(options: StackOptions, inputs: int) -> Cell:
+def build_unit(options: StackOptions, inputs: int) -> Cell:
+    """The unit that the options name."""
     if options.cell.endswith(".json"):
         return GraphCell(read(options.cell)).resized(inputs)
     more: dict[str, Any] = {"layer_norm": True} if options.layer_norm else {}

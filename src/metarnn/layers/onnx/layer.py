@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from metarnn.cells import Cell, check
 from metarnn.graph import trace_cell
@@ -16,20 +17,41 @@ from metarnn.layers.recurrent import Recurrent
 from metarnn.layers.unroll import state_sizes
 
 
+class Given(Protocol):
+    """Writes what a unit is given beside x, made of x by the layer's source (see `hyper.onnx`)."""
+
+    def whole(self, b: Builder, source: Any, x: str, loop: Loop) -> dict[str, str]:
+        """Of x [T, B, I] rows [T, B, n] by name."""
+        ...
+
+    def step(
+        self, b: Builder, source: Any, x: str, state: list[str], int8: bool
+    ) -> tuple[dict[str, str], list[str]]:
+        """Of x [B, I] and its state [B, n] rows [B, n] by name, and the state after it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Loop:
     """What the sequences of a call have in common.
 
     alive  [T, B, 1] of booleans, false from the end of each sequence on; "" where all are T long
     int8   round matrix products to a byte
+    given  for units that are given more than x
     """
 
     alive: str = ""
     int8: bool = False
+    given: Given | None = None
 
 
 def write_step(
-    b: Builder, layer: Recurrent, x: str, state: Sequence[str], int8: bool = False
+    b: Builder,
+    layer: Recurrent,
+    x: str,
+    state: Sequence[str],
+    int8: bool = False,
+    given: Given | None = None,
 ) -> tuple[str, list[str]]:
     """One step of all layers: x [B, I] and the state's parts [layers, B, n]; the same after it."""
     if layer.bidirectional:
@@ -38,16 +60,21 @@ def write_step(
         )
     finals: list[list[str]] = []
     for k, cell in enumerate(layer.floors):
-        sizes = state_sizes(cell)
+        source = _source(layer, k, 0, given)
+        sizes = state_sizes(cell, source)
         rows = [_row(b, part, k, n) for part, n in zip(state, sizes, strict=True)]
-        inner, past = rows[: len(cell.states)], rows[len(cell.states) :]
+        count = len(cell.states) + (cell.window > 1)
+        inner, past, rest = rows[: len(cell.states)], rows[len(cell.states) : count], rows[count:]
+        more: dict[str, str] = {}
+        if source is not None and given is not None:
+            more, rest = given.step(b, source, x, rest, int8)
         seen = x
         if cell.window > 1:
             seen = b.add("Concat", past[0], x, axis=-1)
             past = [b.slice(seen, cell.input_size, cell.window * cell.input_size, -1)]
-        new, y = _cell(b, cell, layer.weights(k), int8)({"x": seen}, inner, x)
+        new, y = _cell(b, cell, layer.weights(k), int8)({"x": seen, **more}, inner, x)
         x = b.add("Add", y, x) if layer.residual and k else y
-        finals.append([*new, *past])
+        finals.append([*new, *past, *rest])
     return x, _stacked(b, layer, finals)
 
 
@@ -55,11 +82,8 @@ def write_layer(b: Builder, layer: Recurrent, x: str, loop: Loop = Loop()) -> st
     """All steps of all layers from a state of zeros: x [T, B, I] -> y [T, B, O]; x is zero where a
     sequence has ended."""
     batch = b.batch(x, 1)
-    for k, cell in enumerate(layer.floors):
-        ways = [
-            _scan(b, cell, layer.weights(k, d), x, batch, loop, d == 1)
-            for d in range(layer.directions)
-        ]
+    for k in range(layer.num_layers):
+        ways = [_scan(b, layer, k, d, x, batch, loop) for d in range(layer.directions)]
         y = ways[0]
         if len(ways) > 1:
             y = b.add("Add", *ways) if layer.merge == "sum" else b.add("Concat", *ways, axis=-1)
@@ -68,20 +92,23 @@ def write_layer(b: Builder, layer: Recurrent, x: str, loop: Loop = Loop()) -> st
 
 
 def _scan(
-    b: Builder,
-    cell: Cell,
-    weights: Mapping[str, Tensor],
-    x: str,
-    batch: str,
-    loop: Loop,
-    backward: bool,
+    b: Builder, layer: Recurrent, k: int, direction: int, x: str, batch: str, loop: Loop
 ) -> str:
+    """One direction of one layer."""
+    cell, weights = layer.floors[k], layer.weights(k, direction)
+    source, backward = _source(layer, k, direction, loop.given), direction == 1
+    rows: dict[str, str] = {}
+    if source is not None and loop.given is not None:
+        if backward:
+            check.refuse("layer", "two directions with generated weights", "one direction in ONNX")
+        rows = loop.given.whole(b, source, x, loop)
     x = _windows(b, cell, x, batch, backward)
     inner = Builder(b.constants, prefix=f"{b.name()}_")
     state = [inner.input(f"{inner.prefix}s{k}", ("B", n)) for k, n in enumerate(cell.states)]
     seen = inner.input(f"{inner.prefix}x", ("B", cell.window * cell.input_size))
-    new, y = _cell(inner, cell, weights, loop.int8)({"x": seen}, state, seen)
-    streams = [x]
+    own = {n: inner.input(f"{inner.prefix}{n}", ("B", w)) for n, w in cell.given.items()}
+    new, y = _cell(inner, cell, weights, loop.int8)({"x": seen, **own}, state, seen)
+    streams = [x, *(rows[n] for n in own)]
     if loop.alive:
         alive = inner.input(f"{inner.prefix}alive", ("B", 1), "bool")
         streams.append(loop.alive)
@@ -121,10 +148,15 @@ def _windows(b: Builder, cell: Cell, x: str, batch: str, backward: bool) -> str:
 
 
 def _cell(b: Builder, cell: Cell, weights: Mapping[str, Tensor], int8: bool) -> Step:
-    if cell.given:
-        why = "a unit that needs nothing but x: generated weights with context='state'"
-        check.refuse("layer", type(cell).__name__, why)
     return Step(b, trace_cell(cell), weights, int8)
+
+
+def _source(layer: Recurrent, k: int, direction: int, given: Given | None) -> Any:
+    """What gives the unit of a layer more than x, None where nothing does."""
+    source = layer._source(k, direction)
+    if source is not None and given is None:
+        check.refuse("given", None, "hyper.onnx.GIVEN, for weights that are generated")
+    return source
 
 
 def _row(b: Builder, part: str, k: int, width: int) -> str:
@@ -145,27 +177,27 @@ def _stacked(b: Builder, layer: Recurrent, finals: list[list[str]]) -> list[str]
     return found
 
 
-def step_model(layer: Recurrent, int8: bool = False) -> bytes:
+def step_model(layer: Recurrent, int8: bool = False, given: Given | None = None) -> bytes:
     """An ONNX file of one step: x [B, I], state_0 … -> y [B, O], state_0_next …, B of any size."""
     b = Builder()
     x = b.input("x", ("B", layer.input_size))
     rows = layer.num_layers
     state = [b.input(f"state_{k}", (rows, "B", n)) for k, n in enumerate(layer.state_sizes)]
-    y, after = write_step(b, layer, x, state, int8)
+    y, after = write_step(b, layer, x, state, int8, given)
     b.output(y, "y", ("B", layer.output_size))
     for k, (value, n) in enumerate(zip(after, layer.state_sizes, strict=True)):
         b.output(value, f"state_{k}_next", (rows, "B", n))
     return b.model("step")
 
 
-def sequence_model(layer: Recurrent, int8: bool = False) -> bytes:
+def sequence_model(layer: Recurrent, int8: bool = False, given: Given | None = None) -> bytes:
     """An ONNX file of whole sequences: x [T, B, I], lengths [B] -> y [T, B, O], T and B of any
     size."""
     b = Builder()
     x = b.input("x", ("T", "B", layer.input_size))
     alive = write_alive(b, x, b.input("lengths", ("B",), "int64"))
     x = b.add("Where", alive, x, b.const(torch.zeros(1)))
-    y = write_layer(b, layer, x, Loop(alive, int8))
+    y = write_layer(b, layer, x, Loop(alive, int8, given))
     b.output(y, "y", ("T", "B", layer.output_size))
     return b.model("sequence")
 
@@ -176,11 +208,3 @@ def write_alive(b: Builder, x: str, lengths: str) -> str:
     steps = b.add("Squeeze", b.batch(x, 0), b.ints(0))
     t = b.add("Unsqueeze", b.add("Range", zero, steps, one), b.ints(1))
     return b.add("Unsqueeze", b.add("Less", t, lengths), b.ints(2))
-
-
-def find_layer(model: nn.Module) -> Recurrent:
-    """The one recurrent layer of a model."""
-    layers = [m for m in model.modules() if isinstance(m, Recurrent)]
-    if not layers:
-        check.refuse("model", type(model).__name__, "a model with recurrent layers")
-    return layers[0]

@@ -124,12 +124,13 @@ class Classifier(nn.Module):
             why = "of a model with patch=1, and without missing values and times"
             check.refuse("step", f"patch={self.options.patch}", why)
         f = self.features(x.unsqueeze(0)).squeeze(0)
-        inner, carried = (None, None) if state is None else state
+        inner, carried = (None, None) if state is None else state  # sequences along dimension 1
         y, inner = self.layers.step(f, inner)
         if self.pool is None:
-            return self.head(y), (inner, None)
-        pooled, carried = self.pool.step(y, self.pool.begin(y) if carried is None else carried)
-        return self.head(pooled), (inner, carried)
+            return self.head(y), (inner, ())
+        before = self.pool.begin(y) if carried is None else tuple(c.squeeze(0) for c in carried)
+        pooled, after = self.pool.step(y, before)
+        return self.head(pooled), (inner, tuple(c.unsqueeze(0) for c in after))
 
     def _drop(self, y: Tensor) -> Tensor:
         p = self.options.dropout

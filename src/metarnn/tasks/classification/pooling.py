@@ -24,7 +24,7 @@ class Pool(nn.Module):
     def __init__(self, kind: str, width: int, *, bidirectional: bool = False) -> None:
         super().__init__()
         self.kind = check.one_of("pool", kind, POOLS)
-        self.bidirectional = bidirectional
+        self.width, self.bidirectional = width, bidirectional
         self.score = None
         if kind == "attention":
             self.score = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))

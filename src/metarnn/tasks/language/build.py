@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -90,7 +91,7 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
         layers.append(layer)
         inputs = layer.output_size
     cutoffs = tuple(cutoff for cutoff in options.cutoffs if cutoff < vocabulary_size)
-    return LanguageModel(
+    model = LanguageModel(
         vocabulary_size,
         layers,
         embedding=options.embedding,
@@ -101,6 +102,19 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
         output_dropout=options.output_dropout,
         cutoffs=cutoffs,
     )
+    model.description = {
+        "kind": "language",
+        "vocabulary_size": vocabulary_size,
+        "options": asdict(replace(options, params="")),
+    }
+    return model
+
+
+def restore(description: Mapping[str, Any]) -> LanguageModel:
+    """The model, without its weights, that has this description."""
+    options = dict(description["options"])
+    options["cutoffs"] = tuple(options["cutoffs"])
+    return build_model(description["vocabulary_size"], ModelOptions(**options))
 
 
 def _spread(layer: Recurrent) -> None:

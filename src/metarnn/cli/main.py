@@ -18,6 +18,10 @@ COMMANDS = {
     "classify": ("metarnn.cli.classify:classify", "labels of new sequences"),
     "forecast": ("metarnn.cli.forecast:forecast", "what follows the end of series"),
     "export": ("metarnn.cli.export:export", "a trained model for other programs: ONNX, torch"),
+    "compare": (
+        "metarnn.cli.compare:compare",
+        "recurrent units side by side, at equal parameters",
+    ),
     "data describe": ("metarnn.cli.data:data_describe", "what is in a text"),
     "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),

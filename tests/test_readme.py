@@ -59,7 +59,7 @@ BLOCKS = blocks(README.read_text(encoding="utf-8")) if README.exists() else []
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 COMMANDS = [block for block in BLOCKS if block.language == "sh"]
 # Training is cut short: what is checked is that the command is understood and runs.
-SHORT = ("--steps", "2", "--batch", "4", "--length", "8", "--width", "8", "--device", "cpu")
+SHORT = ("--steps", "2", "--batch", "4", "--width", "8", "--device", "cpu")
 
 
 def environment() -> dict[str, str]:
@@ -76,6 +76,7 @@ def run(command: str, elsewhere: Path) -> None:
         call, where = ["make", "-n", *arguments], ROOT
     elif program == "metarnn":
         short = SHORT if arguments[:1] == ["train"] else ()
+        short += ("--length", "8") if arguments[:2] == ["train", "lm"] else ()
         call, where = [sys.executable, "-m", "metarnn", *arguments, *short], elsewhere
     else:
         pytest.fail(

@@ -60,6 +60,7 @@ PYTHON = [block for block in BLOCKS if block.language == "python"]
 COMMANDS = [block for block in BLOCKS if block.language == "sh"]
 # Training is cut short: what is checked is that the command is understood and runs.
 SHORT = ("--steps", "2", "--batch", "4", "--width", "8", "--device", "cpu")
+SHORT_OF = {"lm": ("--length", "8")}
 
 
 def environment() -> dict[str, str]:
@@ -71,19 +72,27 @@ def environment() -> dict[str, str]:
 
 def run(command: str, elsewhere: Path) -> None:
     """Run one command of the README; of `make`, check that it could be run."""
+    said, _, command = command.rpartition(" | ")  # what `echo` says goes in
     program, *arguments = shlex.split(command, comments=True)
     if program == "make":
         call, where = ["make", "-n", *arguments], ROOT
     elif program == "metarnn":
         short = SHORT if arguments[:1] == ["train"] else ()
-        short += ("--length", "8") if arguments[:2] == ["train", "lm"] else ()
+        short += SHORT_OF.get(arguments[1], ()) if short else ()
         call, where = [sys.executable, "-m", "metarnn", *arguments, *short], elsewhere
     else:
         pytest.fail(
             f"README.md says to run `{command}`, and this test does not know how to check that: "
             "teach it the command, or mark the block as text if it is not meant to be typed."
         )
-    done = subprocess.run(call, cwd=where, env=environment(), capture_output=True, text=True)
+    done = subprocess.run(
+        call,
+        cwd=where,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        input=said.removeprefix("echo "),
+    )
     assert done.returncode == 0, f"`{command}` fails:\n{done.stdout}{done.stderr}"
 
 

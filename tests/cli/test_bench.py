@@ -63,3 +63,11 @@ def test_without_a_cuda_device_the_message_says_so(capsys):
     with pytest.raises(SystemExit):
         main(["bench", "cells", "--quick", "--device", "cuda"])
     assert "no CUDA device" in capsys.readouterr().err
+
+
+@pytest.mark.medium
+def test_what_generating_weights_costs_is_shown_beside_the_plain_unit(capsys):
+    assert main(["bench", "generated", "--quick"]) == 0
+    found = capsys.readouterr().out
+    for expected in ("lstm", "scale", "lowrank", "hyperlstm, eager", "times the LSTM"):
+        assert expected in found

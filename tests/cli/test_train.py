@@ -129,6 +129,19 @@ def test_generate_writes_as_much_as_was_asked_for_the_same_with_the_same_seed(ru
     assert written("--top-k", "1", "--seed", "5") == written("--temperature", "0")
 
 
+def test_generate_with_a_beam_finds_one_text_and_repeats_nothing_where_asked(run, capsys):
+    def beam(*flags):
+        main(["generate", str(run), "--length", "40", "--prompt", "9 bottles", "--beam", *flags])
+        return capsys.readouterr().out
+
+    assert beam("4") == beam("4")
+    assert beam("4").startswith("9 bottles")
+    assert len(beam("4")) == len("9 bottles") + 40 + 1
+    text = beam("2", "--no-repeat", "3")[len("9 bottles") : -1]
+    grams = [text[k : k + 3] for k in range(len(text) - 2)]
+    assert len(set(grams)) == len(grams)
+
+
 def test_generate_needs_the_run_alone_not_its_data(text, tmp_path, capsys):
     (tmp_path / "song.txt").write_text(text.read_text())
     train(tmp_path / "song.txt", tmp_path / "run")

@@ -26,6 +26,7 @@ EVERY: dict[str, Cell] = {
     "mingru": cells.MinGRU(I, H),
     "minlstm": cells.MinLSTM(I, H),
     "onlstm": cells.ONLSTM(I, H, chunk=2),
+    "mixed": cells.Mixed(I, H),
     "own": Leaky(I, H),
     "own-linear": Average(I, H),
 }
@@ -63,6 +64,8 @@ def _options() -> dict[str, Cell]:
         add(cells.MinLSTM(I, H, bias))
         for chunk in (1, 2, 4):
             add(cells.ONLSTM(I, H, chunk, bias))
+    add(cells.Mixed(I, H))
+    add(cells.Mixed(I, H, ("relu", "tanh"), ("replace", "gate")))
     add(Leaky(I, H))
     add(Average(I, H))
     return found

@@ -136,6 +136,21 @@ def cumax(x: Array) -> Array:
     return np.array([p[: k + 1].sum() for k in range(len(x))])
 
 
+def mixed(cell: cells.Mixed, w: Weights, x: Array, state: State) -> tuple[Array, State]:
+    (h,) = state
+    a, u = linear(w, "ih", x), linear(w, "hh", h)
+    (xz, xr, xn), (hz, hr, hn) = np.split(a, 3), np.split(u, 3)
+    z, r = σ(xz + hz), σ(xr + hr)
+    share = {k: np.exp(w[f"choice_{k}"]) for k in ("activation", "carry")}
+    share = {k: e / e.sum() for k, e in share.items()}
+    inner = [POINTWISE[φ](xn + r * hn) for φ in cell.activations]
+    n = sum(s * y for s, y in zip(share["activation"], inner, strict=True))
+    every = {"gate": (1 - z) * n + z * h, "add": h + z * n, "replace": n, "scale": z * h + n}
+    carried = [s * every[c] for s, c in zip(share["carry"], cell.carries, strict=True)]
+    h = np.sum(carried, 0)
+    return h, [h]
+
+
 def leaky(cell: Leaky, w: Weights, x: Array, state: State) -> tuple[Array, State]:
     h = np.tanh(linear(w, "ih", x) + linear(w, "hh", state[0]))
     h = cell.leak * state[0] + (1 - cell.leak) * h
@@ -158,6 +173,7 @@ STEPS: dict[type[Cell], Callable[..., tuple[Array, State]]] = {
     cells.MinGRU: mingru,
     cells.MinLSTM: minlstm,
     cells.ONLSTM: onlstm,
+    cells.Mixed: mixed,
     Leaky: leaky,
     Average: average,
 }

@@ -1,3 +1,4 @@
 from tests.engines.triton.conftest import device
+from tests.helpers.engines import auto_stays_in_torch
 
-__all__ = ["device"]
+__all__ = ["auto_stays_in_torch", "device"]

@@ -39,8 +39,7 @@ def test_generated_code_computes_what_eager_does(name):
 
 TRITON = {
     "mogrifier": Mogrifier(cells.LSTM(3, 5), 3, 2),
-    "hyperlstm": HyperLSTM(3, 5, 4, 2),
-    "hyperlstm-norm": HyperLSTM(3, 5, 4, 2, layer_norm=True),
+    "hyperlstm": HyperLSTM(3, 5, 4, 2, layer_norm=True),
     "full": Coupled(cells.GRU(3, 4), (Full(),), cells.Elman(7, 2)),
     "lowrank": Coupled(cells.GRU(3, 4), (LowRank(rank=2),), cells.Elman(7, 2)),
 }
@@ -54,9 +53,9 @@ def test_a_triton_kernel_computes_what_eager_does(name, device):
     oracle.load_state_dict(ours.state_dict())
     found = []
     for layer in (ours, oracle):
-        (x,) = inputs(randn(3, 3, 3, dtype=torch.float32).to(next(layer.parameters())))
+        (x,) = inputs(randn(2, 3, 3, dtype=torch.float32).to(next(layer.parameters())))
         wrt = [x, *layer.parameters()]
-        found.append(measure(lambda: layer(x, lengths=[3, 1, 2]), wrt))  # noqa: B023
+        found.append(measure(lambda: layer(x, lengths=[2, 1, 2]), wrt))  # noqa: B023
     assert_close(found[0], found[1], 1e-5)
 
 
@@ -95,10 +94,11 @@ def test_forms_reach_biases_and_vectors_that_are_named():
 
 
 def test_every_number_is_refused_where_that_takes_too_much_memory():
-    with pytest.raises(ValueError, match=r"not 8,004,000.*GB.*'lowrank'"):
+    with pytest.raises(ValueError, match=r"not 4,000,000.*GB.*'lowrank'"):
         coupled(cells.LSTM(1000, 1000), (Full(),))
 
 
+@pytest.mark.medium
 def test_second_derivatives_are_right():
     layer = make(coupled(cells.GRU(2, 2), FORMS["chained"]), engine="cpu")
     x = randn(3, 1, 2).requires_grad_()

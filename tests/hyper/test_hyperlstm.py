@@ -27,7 +27,7 @@ def lstm(w, prefix, sums, c, layer_norm):
     return σ(o) * np.tanh(norm(w, prefix, "c", c, layer_norm)), c
 
 
-@pytest.mark.parametrize("engine", ["eager", "cpu"])
+@pytest.mark.parametrize("engine", ["eager", pytest.param("cpu", marks=pytest.mark.medium)])
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_it_computes_the_equations_of_the_paper(layer_norm, engine):
     H, E, N = 4, 5, 2

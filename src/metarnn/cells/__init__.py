@@ -13,6 +13,7 @@ from metarnn.cells.gru import GRU
 from metarnn.cells.jordan import Jordan
 from metarnn.cells.lstm import LSTM
 from metarnn.cells.minimal import MinGRU, MinLSTM
+from metarnn.cells.mixed import Mixed
 from metarnn.cells.onlstm import ONLSTM
 from metarnn.cells.qrnn import QRNN
 from metarnn.cells.sru import SRU
@@ -28,6 +29,7 @@ CELLS: dict[str, Callable[..., Cell]] = {
     "mingru": MinGRU,
     "minlstm": MinLSTM,
     "onlstm": ONLSTM,
+    "mixed": Mixed,
 }
 
 
@@ -56,6 +58,7 @@ __all__ = [
     "Map",
     "MinGRU",
     "MinLSTM",
+    "Mixed",
     "State",
     "Theta",
     "cell",

@@ -19,6 +19,7 @@ from rich.table import Table
 from metarnn import __version__
 from metarnn.bench import Row, measure
 from metarnn.bench import cases as all_cases
+from metarnn.bench import generated as costs
 from metarnn.cells import check
 from metarnn.graph.files import write
 
@@ -129,3 +130,30 @@ def _machine(device: str) -> str:
     except OSError:
         pass
     return f"{model}, {os.cpu_count()} cores"
+
+
+def generated(
+    device: Literal["cpu", "cuda"] = "cpu",
+    dtype: Literal["float32", "bfloat16"] = "float32",
+    quick: bool = False,
+) -> None:
+    """Time training steps of an LSTM whose weights are generated, beside those of a plain one.
+
+    Args:
+        device: where to run
+        dtype: the number type; bfloat16 is autocast
+        quick: one tiny shape, to see that everything runs
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        print("metarnn bench generated: this machine has no CUDA device", file=sys.stderr)
+        sys.exit(2)
+    shapes = costs.GPU_SHAPES if device == "cuda" else costs.SHAPES
+    for T, B, H in [(4, 2, 16)] if quick else shapes:
+        title = f"training step, {T} steps × {B} sequences, {H} units, {dtype}, {device}"
+        table = Table("layer", "ms", "times the LSTM", title=title)
+        found = costs.measure_generated(
+            (T, B, H), device, getattr(torch, dtype), 0.1 if quick else 5.0
+        )
+        for name, ms in found.items():
+            table.add_row(name, f"{ms:.1f}", f"{ms / found['lstm']:.2f}")
+        Console().print(table)

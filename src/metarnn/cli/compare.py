@@ -27,7 +27,7 @@ def compare(
     layers: int = 1,
     steps: int = 1000,
     batch: int = 32,
-    lr: float = 3e-3,
+    lr: float = 1e-2,
     seeds: int = 1,
     chrono: bool = True,
     out: Path = Path("compare.svg"),

@@ -21,6 +21,7 @@ def evaluate(
     data: str = "",
     split: Literal["train", "valid", "test", "all"] = "test",
     dynamic: bool = False,
+    beam: int = 0,
     batch: int = 0,
     device: str = "auto",
 ) -> None:
@@ -31,29 +32,36 @@ def evaluate(
         data: other data than it was trained on, as for `metarnn train`
         split: which part of the data, as it was split for training; all for the whole of it
         dynamic: dynamic evaluation: the weights adapt to what was read; labelled as such
+        beam: width of the search of a translator; 0 as trained
         batch: documents read side by side, which changes the speed and never the scores; 0 as
             trained
         device: where to compute: auto, cpu, cuda
     """
     try:
-        _evaluate(run, data, split, dynamic, batch, device)
+        _evaluate(run, data, split, dynamic, beam, batch, device)
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"metarnn evaluate: {error}", file=sys.stderr)
         sys.exit(2)
 
 
-def _evaluate(run: Path, data: str, split: str, dynamic: bool, batch: int, device: str) -> None:
+def _evaluate(
+    run: Path, data: str, split: str, dynamic: bool, beam: int, batch: int, device: str
+) -> None:
     changes: dict[str, Any] = {"data": data} if data else {}
     changes["batch"] = 1  # of training, of which there is none; a short text has no room for more
     if split == "all":
         changes["split"] = "all"
+    if beam:
+        changes["beam"] = beam
     if batch:
         changes["evaluation_batch"] = batch
     place = find_device(device)
     found = open_run(run, **changes)
     job = found.entry.prepare(found.config, found.folder, progress())
     model = found.weights(job.model).to(place)
-    more = {"dynamic": True} if dynamic else {}
+    more: dict[str, Any] = {"dynamic": True} if dynamic else {}
+    if beam:
+        more["search"] = job.task.search
     with torch.no_grad():
         scores = job.task.evaluate(model, split, **more)
     table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))
@@ -61,3 +69,5 @@ def _evaluate(run: Path, data: str, split: str, dynamic: bool, batch: int, devic
         whole = float(value).is_integer()
         table.add_row(name, f"{value:,.0f}" if whole else f"{value:.6f}")
     Console(markup=False, highlight=False).print(table)
+    for line in getattr(found.entry, "footnotes", lambda job: ())(job):
+        print(line)

@@ -9,6 +9,8 @@ from pathlib import Path
 from metarnn.cells import check
 from metarnn.cli import lm
 from metarnn.cli.tasks import open_run
+from metarnn.decoding import Search
+from metarnn.tasks.language import LanguageModel, Vocabulary, continuations
 from metarnn.tasks.language import generate as draw
 from metarnn.training.world import find_device
 
@@ -22,6 +24,8 @@ def generate(
     top_k: int = 0,
     top_p: float = 1.0,
     seed: int | None = None,
+    beam: int = 0,
+    no_repeat: int = 0,
     device: str = "cpu",
 ) -> None:
     """Write text with the language model of a run folder, token by token to standard output.
@@ -34,10 +38,15 @@ def generate(
         top_k: draw from so many tokens at most; 0 for all
         top_p: draw from the fewest tokens that together have this probability
         seed: the same seed gives the same text; by default a new one each time
+        beam: search for the most probable text with a beam of this width, instead of drawing one
+        no_repeat: no so many tokens in a row come twice in what a beam finds; 0 for no such rule
         device: where to compute: auto, cpu, cuda
     """
     try:
-        _generate(run, length, prompt, temperature, top_k, top_p, seed, device)
+        if beam:
+            _search(run, length, prompt, Search(width=beam, no_repeat=no_repeat), device)
+        else:
+            _generate(run, length, prompt, temperature, top_k, top_p, seed, device)
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"metarnn generate: {error}", file=sys.stderr)
         sys.exit(2)
@@ -54,16 +63,8 @@ def _generate(
     device: str,
 ) -> None:
     check.size("length", length, least=0)
-    place = find_device(device)
-    run = open_run(path)
-    if not isinstance(run.config, lm.Config):
-        refused = f"the run of a language model; this is one of {run.entry.name!r}"
-        check.refuse("run", str(path), refused)
-    model = lm.ENTRY.model(run.config, run.folder)
-    run.weights(model)
     pieces = draw(
-        model.to(place),
-        lm.vocabulary(run.folder),
+        *_open(path, device),
         prompt,
         length or None,
         temperature=temperature,
@@ -81,3 +82,20 @@ def _generate(
         sys.stdout.write("\n")
     except BrokenPipeError:  # whoever read has seen enough: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _search(path: Path, length: int, prompt: str, search: Search, device: str) -> None:
+    check.size("length", length)  # there is no most probable text without an end
+    ((text, _),) = continuations(*_open(path, device), prompt, length, search)
+    print(prompt + text)
+
+
+def _open(path: Path, device: str) -> tuple[LanguageModel, Vocabulary]:
+    place = find_device(device)
+    run = open_run(path)
+    if not isinstance(run.config, lm.Config):
+        refused = f"the run of a language model; this is one of {run.entry.name!r}"
+        check.refuse("run", str(path), refused)
+    model = lm.ENTRY.model(run.config, run.folder)
+    run.weights(model)
+    return model.to(place), lm.vocabulary(run.folder)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from metarnn.cli.tasks import Common, Job
+from metarnn.hyper import Omega
 from metarnn.tasks.language import (
     LanguageModel,
     LanguageTask,
@@ -55,6 +56,15 @@ class Text:
     """Activation regularisation, α·mean(h²)."""
     tar: float = 0.0
     """Temporal activation regularisation, β·mean((h_t - h_{t-1})²)."""
+    omega_phi: float = 0.0
+    """Weight of mean(φ²), φ the parameters that generate weights."""
+    omega_deviation: float = 0.0
+    """Weight of mean(d²), d how far generated weights are from plain ones; as the next with
+    --model meta --context step."""
+    omega_smooth: float = 0.0
+    """Weight of mean((d_t - d_{t-1})²)."""
+    omega_spectral: float = 0.0
+    """Weight of the squared largest singular values of φ's matrices."""
     evaluation_batch: int = 64
     """Documents read side by side in an evaluation: its speed, never its result."""
 
@@ -86,7 +96,7 @@ class LanguageEntry:
             seed=config.seed,
             progress=Reading(show),
         )
-        task = LanguageTask(corpus, **_chosen(LanguageTask, config))
+        task = LanguageTask(corpus, omega=_omega(config), **_chosen(LanguageTask, config))
         options = solved(len(corpus.vocabulary), _options(config, folder))
         config = replace(config, width=options.width, params="")
         return Job(config, task, build_model(len(corpus.vocabulary), options))
@@ -120,6 +130,11 @@ class LanguageEntry:
 def vocabulary(folder: Folder) -> Vocabulary:
     """The vocabulary of a run."""
     return Vocabulary.load(folder.path / VOCABULARY)
+
+
+def _omega(config: Config) -> Omega:
+    names = ("phi", "deviation", "smooth", "spectral")
+    return Omega(**{name: getattr(config, f"omega_{name}") for name in names})
 
 
 def _options(config: Config, folder: Folder | None) -> ModelOptions:

@@ -22,9 +22,11 @@ COMMANDS = {
         "metarnn.cli.compare:compare",
         "recurrent units side by side, at equal parameters",
     ),
+    "translate": ("metarnn.cli.translate:translate", "translate standard input, a line each"),
     "data describe": ("metarnn.cli.data:data_describe", "what is in a text"),
     "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),
+    "bench generated": ("metarnn.cli.bench:generated", "what generating weights costs here"),
     "doctor": ("metarnn.cli.doctor:doctor", "what this machine has to run on"),
 }
 

@@ -18,6 +18,7 @@ from metarnn.training.progress import SILENT, Progress
 # The module of each task has an `ENTRY`; it is imported only when it is asked for.
 TASKS = {
     "lm": "metarnn.cli.lm",
+    "translation": "metarnn.cli.translation",
     "classification": "metarnn.cli.classification",
     "forecasting": "metarnn.cli.forecasting",
 }

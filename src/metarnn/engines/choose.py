@@ -33,9 +33,11 @@ class Choice:
     engine: str
     reason: str
     ruled_out: dict[str, str]
+    details: tuple[str, ...] = ()  # how the engine shares the work
 
     def __str__(self) -> str:
         lines = [f"engine: {self.engine}, {self.reason}"]
+        lines += [f"  {detail}" for detail in self.details]
         lines += [f"  not {name}: {why}" for name, why in self.ruled_out.items()]
         return "\n".join(lines)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,12 +12,53 @@ from metarnn.engines.plan import Plan, Product
 from metarnn.graph import Schedule, linear
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a fused loop has found."""
+
+    finals: list[Tensor]  # [B, n] each
+    own: list[Tensor]  # kept outputs [T, B, n] that lie in no array of states
+    states: list[Tensor]  # their histories, [T + 1, B, n] where all steps are kept
+    saved: list[Tensor]  # what the backward pass reads, [T, B, n]
+
+
+def results(plan: Plan, found: Found) -> list[Tensor]:
+    """Final states, then kept outputs, all of one type."""
+    own, dtype = iter(found.own), found.finals[0].dtype
+    kept = (next(own) if k is None else found.states[k][1:] for _, k in plan.results)
+    return [*found.finals, *(each.to(dtype) for each in kept)]
+
+
+def gradients(
+    plan: Plan,
+    steps: int,
+    tensors: Sequence[Tensor],
+    states: Sequence[Tensor],
+    outputs: Mapping[str, Tensor],
+    adjoints: Sequence[Tensor],
+    needed: Sequence[bool],
+) -> list[Tensor | None]:
+    """The gradients of a fused loop's tensors, from what its reverse loop has found."""
+    count = len(adjoints)
+    found: list[Tensor | None] = list(adjoints)
+    keys = zip(plan.sources, tensors[count:], needed[count:], strict=True)
+    for (kind, name), tensor, need in keys:
+        if not need:
+            found.append(None)
+        elif kind in ("weight", "bias"):
+            found.append(gradient_of_map(plan, kind, name, tensor, outputs, states, steps))
+        else:
+            grad = outputs.get(f"d{kind}.{name}")
+            found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
+    return found
+
+
 def gradient_of_map(
     plan: Plan,
     kind: str,
     name: str,
     tensor: Tensor,
-    outputs: dict[str, Tensor],
+    outputs: Mapping[str, Tensor],
     states: Sequence[Tensor],
     steps: int,
 ) -> Tensor | None:
@@ -45,7 +87,7 @@ def _weight(
     product: Product,
     number: int,
     adjoint: Tensor,
-    outputs: dict[str, Tensor],
+    outputs: Mapping[str, Tensor],
     states: Sequence[Tensor],
     steps: int,
 ) -> Tensor:

@@ -50,7 +50,7 @@ class Recurrence:
         whole = {n: v if v.dim() == 3 else v.expand(steps, *v.shape) for n, v in self.given.items()}
         return self.cell.drive(self.theta, {"x": self.x, **whole})
 
-    @cached_property
+    @property  # not cached: torch.compile cannot look into that
     def masks(self) -> dict[str, Tensor]:
         if self.alive is None and self.resets is None and not self.zoneout:
             return {}

@@ -13,12 +13,14 @@ from metarnn.hyper.encoders import (
     RecurrentEncoder,
     Transformer,
 )
-from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale
+from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale, Structure
 from metarnn.hyper.generated import Generated
 from metarnn.hyper.generators import Attention, Convolutional, Dense, Generator, Rolling
 from metarnn.hyper.hyperlstm import HyperLSTM
+from metarnn.hyper.inspect import Motion, motion
 from metarnn.hyper.meta import MetaRecurrent
 from metarnn.hyper.mogrifier import Mogrifier
+from metarnn.hyper.omega import Omega
 from metarnn.hyper.watch import Record, watch
 
 
@@ -53,11 +55,15 @@ __all__ = [
     "Mixture",
     "ModuleEncoder",
     "Mogrifier",
+    "Motion",
     "Number",
+    "Omega",
     "Record",
     "RecurrentEncoder",
     "Rolling",
     "Scale",
+    "Structure",
     "Transformer",
+    "motion",
     "watch",
 ]

@@ -59,6 +59,10 @@ class Around(Cell):
         state = unit.step(theta, drive, state[: len(unit.states)])
         return state, ((unit.output(theta, drive, state),) if self._carries_output else ())
 
+    def generated(self, theta: Theta, x: Tensor, state: State) -> dict[str, Tensor]:
+        """What a step generates, by name, as deviations; for those who look inside."""
+        raise NotImplementedError
+
     def output(self, theta: Theta, drive: Tensor, state: State) -> Tensor:
         return state[-1] if self._carries_output else state[0]
 

@@ -68,18 +68,25 @@ class Coupled(Around):
         return vectors(self.unit) | hyper
 
     def step(self, theta: Theta, drive: Drive, state: State) -> State:
-        x, hyper = drive, self.hyper
+        small, made = self._write(theta, drive, state)
+        new, output = self.run(modulated(self.unit, self.forms, theta, made), drive, state)
+        return (*new, *small, *output)
+
+    def generated(self, theta: Theta, x: Tensor, state: State) -> dict[str, Tensor]:
+        return self._write(theta, x, state)[1]
+
+    def _write(self, theta: Theta, x: Tensor, state: State) -> tuple[State, dict[str, Tensor]]:
+        """The smaller unit's new state, and the numbers that it writes."""
+        hyper = self.hyper
         inner = Theta.holding(
             {name: getattr(theta, HYPER + name) for name in (*hyper.maps, *hyper.vectors)}
         )
         seen = hyper.drive(inner, torch.cat([x, state[0]], -1))
         first = len(self.unit.states)
         small = hyper.step(inner, seen, state[first : first + len(hyper.states)])
-        made = self._generate(theta, hyper.output(inner, seen, small))
-        new, output = self.run(modulated(self.unit, self.forms, theta, made), x, state)
-        return (*new, *small, *output)
+        return small, self._heads(theta, hyper.output(inner, seen, small))
 
-    def _generate(self, theta: Theta, context: Tensor) -> dict[str, Tensor]:
+    def _heads(self, theta: Theta, context: Tensor) -> dict[str, Tensor]:
         found = {}
         for name, number in numbers(self.unit, self.forms).items():
             if not self.embedding:

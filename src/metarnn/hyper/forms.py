@@ -18,11 +18,12 @@ from torch import Tensor
 
 from metarnn.cells import Cell, Map, Theta, check
 from metarnn.cells.base import fold
+from metarnn.cells.mixed import CHOICE
 
 Numbers = Mapping[str, Tensor]
 Apply = Callable[[Tensor], Tensor]  # a linear map without its bias
 
-ON = ("input", "recurrent", "bias")
+GROUPS = ("main", "input", "recurrent", "bias", "vectors", "choices")
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,19 @@ class Form:
     """A form, and the weights of a unit that it is on.
 
     on  names of maps (`ih`), of biases (`bias_ih`), of vectors (`peep_i`), or of groups: `input`
-        and `recurrent` (maps), `bias` (those of the maps that read no state), `vectors`
+        and `recurrent` (maps), `main` (recurrent ones, or where a unit has none its input maps),
+        `bias` (those of the maps that read no state), `vectors`, `choices` (those vectors of a
+        unit that mixes candidate operations which decide on them)
     """
 
-    on: tuple[str, ...] = ON
+    on: tuple[str, ...] = ("main",)
 
     def maps_of(self, unit: Cell) -> dict[str, Map]:
         """The maps of a unit that the form is on."""
         groups = {"input": False, "recurrent": True}
         asked = {groups[name] for name in self.on if name in groups}
+        if "main" in self.on:
+            asked.add(any(m.recurrent for m in unit.maps.values()))
         return {n: m for n, m in unit.maps.items() if n in self.on or m.recurrent in asked}
 
     def vectors_of(self, unit: Cell) -> dict[str, int]:
@@ -68,16 +73,18 @@ class Form:
         return found | {
             name: width
             for name, width in unit.vectors.items()
-            if name in self.on or "vectors" in self.on
+            if name in self.on
+            or "vectors" in self.on
+            or ("choices" in self.on and name.startswith(CHOICE))
         }
 
     def check(self, unit: Cell) -> None:
         biases = [f"bias_{name}" for name, m in unit.maps.items() if m.bias]
-        known = ["input", "recurrent", "bias", "vectors", *unit.maps, *biases, *unit.vectors]
+        own = [*unit.maps, *biases, *unit.vectors]
         for name in self.on:
-            check.one_of("on", name, known)
+            check.one_of("on", name, [*GROUPS, *own])
         if not self.numbers(unit):
-            check.refuse("on", self.on, f"weights that {type(unit).__name__} has: {known[4:]}")
+            check.refuse("on", self.on, f"weights that {type(unit).__name__} has: {own}")
 
     def numbers(self, unit: Cell) -> dict[str, Number]:
         """What has to be generated, by name."""
@@ -103,11 +110,29 @@ class Form:
 
 @dataclass(frozen=True)
 class Scale(Form):
-    """y = r ⊙ W (c ⊙ x) + b + Δb with r, c = `around` + what is generated."""
+    """y = r ⊙ W (c ⊙ x) + b + Δb, with r for the `rows` and c for the `columns` of a map.
 
+    A factor is, of a generated number d, `by` "deviation" 1 + d, by "bounded" 2σ(d) as in the
+    Mogrifier, by "linear" d itself as in HyperLSTM.
+
+    By default rows of the recurrent maps and biases are written: where the context has seen x_t,
+    a bias that is written can do what row scales of W x can, for a third of the numbers less.
+    """
+
+    on: tuple[str, ...] = ("main", "bias")
     rows: bool = True
     columns: bool = False
-    around: float = 1.0
+    by: str = "deviation"
+
+    def __post_init__(self) -> None:
+        check.one_of("by", self.by, ["deviation", "bounded", "linear"])
+        if not (self.rows or self.columns):
+            check.refuse("rows and columns", False, "one of them at least")
+
+    def factor(self, d: Tensor) -> Tensor:
+        if self.by == "bounded":
+            return 2 * torch.sigmoid(d)
+        return 1 + d if self.by == "deviation" else d
 
     def of_map(self, m: Map) -> dict[str, Number]:
         found = {"rows": Number(m.gates, 0.1)} if self.rows else {}
@@ -116,9 +141,9 @@ class Scale(Form):
     def apply(self, name: str, m: Map, theta: Theta, numbers: Numbers, linear: Apply) -> Apply:
         def scaled(x: Tensor) -> Tensor:
             if self.columns:
-                x = (self.around + numbers[f"columns_{name}"]) * x
+                x = self.factor(numbers[f"columns_{name}"]) * x
             y = linear(x)
-            return (self.around + numbers[f"rows_{name}"]) * y if self.rows else y
+            return self.factor(numbers[f"rows_{name}"]) * y if self.rows else y
 
         return scaled
 
@@ -211,11 +236,33 @@ class Full(Form):
         return whole
 
 
-FORMS: dict[str, type[Form]] = {
+@dataclass(frozen=True)
+class Structure(Form):
+    """The logits of a unit's choices, α + what is generated: the form of the unit itself.
+
+    For units that mix candidate operations, such as `cells.Mixed`: which of them act, and how
+    much, then differs from sequence to sequence, or from step to step.
+    """
+
+    on: tuple[str, ...] = ("choices",)
+
+    def check(self, unit: Cell) -> None:
+        if not any(name.startswith(CHOICE) for name in unit.vectors):
+            kind = type(unit).__name__
+            advice = "Use metarnn.cells.Mixed, or declare vectors choice_… and cells.mixed.mix."
+            check.refuse("form", "structure", f"a unit with choices: {kind} has none", advice)
+        super().check(unit)
+
+
+FORMS: dict[str, Callable[[], Form]] = {
     "scale": Scale,
+    "columns": lambda: Scale(("input", "recurrent"), rows=False, columns=True),
+    "both": lambda: Scale(("input", "recurrent", "bias"), columns=True),
+    "bounded": lambda: Scale(("input", "recurrent", "bias"), columns=True, by="bounded"),
     "lowrank": LowRank,
     "mixture": Mixture,
     "full": Full,
+    "structure": Structure,
 }
 
 
@@ -229,7 +276,6 @@ def forms(form: str | Form | Sequence[str | Form], on: Sequence[str] = ()) -> tu
         found.append(replace(made, on=tuple(on)) if on else made)
     if not found:
         check.refuse("form", form, "one at least")
-    # Forms on the same bias shift it together.
     return tuple(found)
 
 

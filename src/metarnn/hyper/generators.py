@@ -26,7 +26,7 @@ from metarnn.layers import GRU
 
 
 class Generator(nn.Module):
-    """context   the width of what it reads; it is brought to mean 0 and variance 1
+    """context   the width of what it reads, numbers of a variance about 1
     numbers   the rows to write
     start     "zero" or "hyperfan"
     """
@@ -37,15 +37,12 @@ class Generator(nn.Module):
         self.numbers = dict(numbers)
         self.start = check.one_of("start", start, ["zero", "hyperfan"])
 
-    def normalised(self, context: Tensor) -> Tensor:
-        return F.layer_norm(context, context.shape[-1:])
-
     def begin(self, head: Tensor, std: float) -> None:
         """Starting values of a head that reads features of variance 1, [rows, features]."""
         with torch.no_grad():
-            head.normal_(0, std / math.sqrt(head.shape[-1])) if self.start == "hyperfan" else (
-                head.zero_()
-            )
+            head.zero_()
+            if self.start == "hyperfan":
+                head.normal_(0, std / math.sqrt(head.shape[-1]))
 
 
 class Dense(Generator):
@@ -78,9 +75,7 @@ class Dense(Generator):
             self.begin(self.heads[name], number.std)
 
     def forward(self, context: Tensor) -> dict[str, Tensor]:
-        features = self.normalised(context)
-        if self.hidden is not None:
-            features = torch.relu(self.hidden(features))
+        features = context if self.hidden is None else torch.relu(self.hidden(context))
         return {name: F.linear(features, self.heads[name]) for name in self.numbers}
 
 
@@ -123,7 +118,7 @@ class Chunked(Generator):
 
     def written(self, features: Tensor) -> dict[str, Tensor]:
         """The numbers from the features of each chunk, [..., chunks, features]."""
-        chunks = F.linear(self.normalised(features), self.head)
+        chunks = F.linear(F.layer_norm(features, features.shape[-1:]), self.head)
         found = {}
         parts = chunks.split(self._counts, -2)
         for (name, number), part in zip(self.numbers.items(), parts, strict=True):
@@ -132,7 +127,7 @@ class Chunked(Generator):
 
     def forward(self, context: Tensor) -> dict[str, Tensor]:
         lead = context.shape[:-1]
-        rows = self.written(self.mixed(self.normalised(context).flatten(0, -2), self.addresses()))
+        rows = self.written(self.mixed(context.flatten(0, -2), self.addresses()))
         return {name: row.unflatten(0, lead) for name, row in rows.items()}
 
     def mixed(self, context: Tensor, addresses: Tensor) -> Tensor:

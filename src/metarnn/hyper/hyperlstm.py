@@ -91,7 +91,7 @@ class HyperLSTM(Coupled):
         hyper = GateLSTM(input_size + hidden_size, hyper_size, layer_norm)
         fields = {
             "unit": unit,
-            "forms": (Scale(around=0.0),),
+            "forms": (Scale(("input", "recurrent", "bias"), by="linear"),),
             "hyper": hyper,
             "embedding": check.size("embedding", embedding),
         }

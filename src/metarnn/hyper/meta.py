@@ -36,11 +36,12 @@ class MetaRecurrent(Recurrent):
                   a recurrent layer, a `hyper.Encoder`, a function from an input width to one of
                   these (which stacks and two directions need); None where forward is handed a
                   `context` of `context_size` numbers, [B, C] or [T, B, C]
-    width         of the encoder; a quarter of the hidden size by default
+    width         of the encoder; a quarter of the hidden size by default, 4 at least
     generator     what writes the numbers: "dense", "conv", "attention", "recurrent", or a function
                   (context width, numbers) -> module
-    form          what is written: "scale", "lowrank", "mixture", "full", "structure", `hyper`'s
-                  forms with their options, or several that chain
+    form          what is written: "scale" (rows; also "columns", "both", and "bounded", both by
+                  2σ), "lowrank", "mixture", "full", "structure", `hyper`'s forms with their
+                  options, or several that chain
     on            which weights, for forms given by name; see `hyper.Form`
     context       "step": c_t from the inputs up to t, with `delay` up to t - 1; "sequence": one c,
                   by the `pool` "last", "mean" or "attention"; "state": c_t is the state of a
@@ -82,7 +83,7 @@ class MetaRecurrent(Recurrent):
         check.one_of("pool", pool, POOLS)
         if options.get("feedback"):
             check.refuse("feedback", True, "False where weights are generated")
-        width = max(unit.hidden_size // 4, 1) if width is None else check.size("width", width)
+        width = max(unit.hidden_size // 4, 4) if width is None else check.size("width", width)
         made = forms(form, on)
         _check(context, encoder, generator, context_size, delay, embedding, times, reconstruct)
         if context == "state":

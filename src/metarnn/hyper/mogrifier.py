@@ -51,16 +51,26 @@ class Mogrifier(Around):
         return self.unit.vectors
 
     def step(self, theta: Theta, drive: Drive, state: State) -> State:
-        x, h, scale = drive, state[0], None
+        of_x, of_h = self._factors(theta, drive, state[0])
+        state, output = self.run(self._scaled(theta, of_h), of_x * drive, state)
+        return (*state, *output)
+
+    def _factors(self, theta: Theta, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What x and h are multiplied with in all rounds together; None for h in a single one."""
+        of_x: Any = None
+        of_h: Any = None
         for i in range(1, self.rounds + 1):
             if i % 2:
-                x = self._gate(theta, f"q{i}", h) * x
+                gate = self._gate(theta, f"q{i}", h if of_h is None else of_h * h)
+                of_x = gate if of_x is None else gate * of_x
             else:
-                gate = self._gate(theta, f"r{i}", x)
-                scale = gate if scale is None else gate * scale
-                h = scale * state[0]
-        state, output = self.run(self._scaled(theta, scale), x, state)
-        return (*state, *output)
+                gate = self._gate(theta, f"r{i}", of_x * x)
+                of_h = gate if of_h is None else gate * of_h
+        return of_x, of_h
+
+    def generated(self, theta: Theta, x: Tensor, state: State) -> dict[str, Tensor]:
+        of_x, of_h = self._factors(theta, x, state[0])
+        return {"x": of_x - 1} | ({} if of_h is None else {"h": of_h - 1})
 
     def _gate(self, theta: Theta, name: str, x: Tensor) -> Tensor:
         if self.rank:

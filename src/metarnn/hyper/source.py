@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from metarnn.cells import State, check
 from metarnn.hyper.encoders import Encoder
@@ -20,6 +21,9 @@ POOLS = ("last", "mean", "attention")
 
 class Source(nn.Module):
     """d_t = generator([c_t; fourier(t)]).
+
+    What an encoder puts out is brought to mean 0 and variance 1, unless it is a single number; a
+    context that is given is read as it is.
 
     encoder    None where the context is given
     pool       "" for a context a step; "last", "mean" or "attention" for one a sequence
@@ -60,21 +64,24 @@ class Source(nn.Module):
     def forward(
         self, x: Tensor, state: State, call: Inputs, resets: Tensor | None
     ) -> tuple[Mapping[str, Tensor], State]:
-        clock, context = (), call.context
-        if self.times:
-            state, clock = state[:-1], state[-1:]
+        context = call.context
+        begun = state[-1] if self.times else None
+        state = state[:-1] if self.times else state
         encoding: Tensor | None = None
         kept: State = ()
         if context is None:
             encoding, context, kept = self._read(x, state, call, resets)
-        if self.times:
-            t, clock = _time(clock[0], len(x), call, resets)
+            if self.width > 1:
+                context = F.layer_norm(context, context.shape[-1:])
+        if begun is not None:
+            t, now = _time(begun, len(x), call, resets)
+            kept = (*kept, now)
             features = fourier(t, self.times, self.period).to(x.dtype)
             context = context if context.dim() == 3 else context.expand(len(x), *context.shape)
             context = torch.cat([context, features], -1)
         numbers = self.generator(context)
         note(Record(self, x, encoding, numbers, call.alive))
-        return numbers, (*kept, *clock)
+        return numbers, kept
 
     def _read(
         self, x: Tensor, state: State, call: Inputs, resets: Tensor | None
@@ -116,13 +123,11 @@ class Source(nn.Module):
         return (error * record.alive).sum() / (record.alive.sum() * error.shape[-1])
 
 
-def _time(
-    start: Tensor, steps: int, call: Inputs, resets: Tensor | None
-) -> tuple[Tensor, tuple[Tensor]]:
-    """Steps since the beginning or the last reset, [T, B], after `start` [B, 1] of them."""
+def _time(start: Tensor, steps: int, call: Inputs, resets: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Steps since the beginning or the last reset, [T, B], and at the end; `start` is [B, 1]."""
     t = torch.arange(steps, device=start.device).unsqueeze(1).expand(-1, len(start))
     time = t + start.squeeze(-1)
     if resets is not None:
         last = torch.where(resets.squeeze(-1), t, -1).cummax(0).values
         time = torch.where(last < 0, time, (t - last).to(time.dtype))
-    return time, (at_end(time.unsqueeze(-1), call.lengths) + 1,)
+    return time, at_end(time.unsqueeze(-1), call.lengths) + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from metarnn.cells import State, check
+from metarnn.engines.zeros import zeros
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,8 @@ class Inputs:
     batched: bool
     batch_first: bool
     packed: PackedSequence | None
+    alive: Tensor | None  # [T, B, 1], false from the end of each sequence on
     context: Tensor | None = None  # [T, B, C] or [B, C], what weights are to be generated from
-
-    @cached_property
-    def alive(self) -> Tensor | None:
-        """[T, B, 1], false from the end of each sequence on."""
-        if self.lengths is None:
-            return None
-        t = torch.arange(self.x.shape[0], device=self.x.device).unsqueeze(1)
-        return (t < self.lengths).unsqueeze(-1)
 
     def leave(self, output: Tensor) -> Tensor | PackedSequence:
         """The output [T, B, O] in the shape of what came in."""
@@ -105,15 +98,15 @@ def enter(
         if not batched:
             check.refuse("lengths", lengths, "None for one sequence without a batch dimension")
         lengths = _lengths(lengths, *x.shape[:2], device=x.device)
-    inputs = Inputs(x, lengths, resets, teacher, batched, batch_first, packed)
-    if inputs.alive is None:
-        return inputs
-    # Zero, not masked later on: a NaN in the padding would reach dW even through a mask.
-    ended = ~inputs.alive
-    x = x.masked_fill(ended, 0)
-    teacher = None if teacher is None else teacher.masked_fill(ended, 0)
-    resets = None if resets is None else resets & ~ended
-    return Inputs(x, lengths, resets, teacher, batched, batch_first, packed)
+    alive = None
+    if lengths is not None:
+        alive = (torch.arange(len(x), device=x.device).unsqueeze(1) < lengths).unsqueeze(-1)
+        # Zero, not masked later on: a NaN in the padding would reach dW even through a mask.
+        ended = ~alive
+        x = x.masked_fill(ended, 0)
+        teacher = None if teacher is None else teacher.masked_fill(ended, 0)
+        resets = None if resets is None else resets & ~ended
+    return Inputs(x, lengths, resets, teacher, batched, batch_first, packed, alive)
 
 
 def _lengths(lengths: Any, steps: int, batch: int, device: torch.device) -> Tensor | None:
@@ -125,6 +118,8 @@ def _lengths(lengths: Any, steps: int, batch: int, device: torch.device) -> Tens
         check.refuse("lengths.dtype", lengths.dtype, "whole numbers")
     if lengths.shape != (batch,):
         check.refuse("lengths.shape", tuple(lengths.shape), f"({batch},), one for each sequence")
+    if torch.compiler.is_compiling():  # what depends on values cannot be decided there
+        return lengths.to(device=device, dtype=torch.int64)
     if not batch:
         return None
     shortest, longest = torch.stack(lengths.aminmax()).tolist()
@@ -152,7 +147,8 @@ def enter_state(
     A state for one layer ([B, n], [1, B, n], or both directions of it) is used for all.
     """
     if state is None:
-        return tuple(like.new_zeros(rows, batch, n) for n in sizes)
+        own = torch.compiler.is_compiling()
+        return tuple(zeros((rows, batch, n), like.dtype, like.device, own) for n in sizes)
     parts = (state,) if isinstance(state, Tensor) else state
     if batched and type(parts) is tuple and len(parts) == len(sizes):
         # What a layer returned needs no closer look; a stream brings it back at every step.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,12 +14,23 @@ from torch.nn.utils.rnn import PackedSequence
 
 from metarnn.cells import Cell, Feedback, State, check, shapes
 from metarnn.cells.tryout import try_out
-from metarnn.engines import ENGINES, Choice, Recurrence, Request, choose, circumstances, cpu, native
+from metarnn.engines import (
+    ENGINES,
+    Choice,
+    Recurrence,
+    Request,
+    choose,
+    circumstances,
+    compiled,
+    cpu,
+    native,
+    triton,
+)
 from metarnn.layers import edges, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import initialize
-from metarnn.layers.unroll import Source, run_with, state_sizes, unroll
+from metarnn.layers.unroll import Source, Way, run_with, state_sizes, unroll
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,7 @@ class Floor:
     weights: Sequence[Mapping[str, Tensor]]
     masks: Sequence[Masks]
     sources: Sequence[Source | None] = (None, None)
+    operator: str = ""  # the cell's name as an operator, where torch.compile is to see one
 
 
 class Recurrent(nn.Module):
@@ -112,6 +124,8 @@ class Recurrent(nn.Module):
         upper = [self.cell.resized(self.output_size)] if num_layers > 1 else []
         self.floors = (self.cell, *upper * (num_layers - 1))
         try_out(self.cell)
+        # The cells' names as operators, under which torch.compile knows their loops.
+        self._operators = tuple(compiled.register(floor) for floor in self.floors)
         self._choices: dict[Any, Choice] = {}
         self._steps: dict[torch.dtype, list[cpu.Step] | None] = {}
         self._names: dict[tuple[int, int], dict[str, str]] = {}
@@ -125,6 +139,11 @@ class Recurrent(nn.Module):
         self.reset_parameters()
         if engine in ("native", "scan"):
             choose(engine, Request(self.cell))  # one that can never run this cell is refused now
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for floor in self.floors:  # another process does not know their names
+            compiled.register(floor)
 
     def _set_state_sizes(self) -> None:
         # The width of each part of the state of a call. Layers may need different ones (past
@@ -191,17 +210,29 @@ class Recurrent(nn.Module):
         """
         return self._call(x, state, lengths, resets, steps, teacher)
 
-    def _call(self, *arguments: Any) -> tuple[Any, Any]:
-        if torch.compiler.is_compiling():
-            return self._uncompiled(*arguments)
-        return self._forward(*arguments)
+    def _call(self, x: Any, *arguments: Any) -> tuple[Any, Any]:
+        if not torch.compiler.is_compiling():
+            return self._forward("", x, *arguments)
+        teacher = dict(zip(self.ARGUMENTS, arguments[1:], strict=True))["teacher"]
+        engine = "" if teacher is not None else self._compilable(x)
+        if not engine:
+            return self._uncompiled("", x, *arguments)
+        return self._forward(engine, x, *arguments)
 
-    def _forward(self, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
+    def _compilable(self, x: Any) -> str:
+        """The engine whose loop can be part of what torch.compile makes; empty if none can."""
+        if not isinstance(x, Tensor) or self.checkpoint_every or "" in self._operators:
+            return ""
+        cell, like = self._operators[0], next(iter(self.parameters()), x)
+        return compiled.engine_for(self.engine, cell, x.device.type, like.dtype)
+
+    def _forward(self, operator: str, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
+        """With `operator`, that engine's loop appears as one, for torch.compile."""
         call, parts = self._enter(x, state, *arguments)
-        engine = self._choose(call).engine
-        if engine == "cpu" and self._is_plain(call):
-            return self._short_cut(call, parts)
-        floors = self._floors(call)
+        engine = operator or self._choose(call).engine
+        if engine in ("cpu", "triton") and not operator and self._is_plain(call):
+            return self._short_cut(call, parts, engine)
+        floors = self._floors(call, self._operators if operator else [""] * self.num_layers)
         y = call.x
         if self.training and self.dropouts.input:
             y = y * keep(self.dropouts.input, 1, *y.shape[1:], like=y)
@@ -233,18 +264,18 @@ class Recurrent(nn.Module):
         dropped = self.dropouts.acts(self.training) or (self.training and self.dropouts.input)
         return alone and not (masked or dropped or self.checkpoint_every)
 
-    def _short_cut(self, call: Inputs, parts: State) -> tuple[Any, Any]:
+    def _short_cut(self, call: Inputs, parts: State, engine: str) -> tuple[Any, Any]:
         """What `_forward` does in general, for small calls: the smallest take 57 µs, not 71."""
         state = tuple(part[0] for part in parts)
         recurrence = Recurrence(self.cell, self.weights(0), {}, call.x, state)
-        y, final = run_with("cpu", recurrence)
+        y, final = run_with(Way(engine), recurrence)
         if call.batched:
             final = tuple(part.unsqueeze(0) for part in final)
         return call.leave(y), final[0] if len(final) == 1 else final
 
-    # torch.compile would unroll a loop over time, for minutes; so it leaves the layer as it is, and
-    # compiles the model around it. `torch.compiler.disable` would import the compiler at once, and
-    # double the time of `import metarnn`.
+    # Where the loop is no operator torch.compile would unroll it, for minutes; so it leaves the
+    # layer as it is, and compiles the model around it. `torch.compiler.disable` would import the
+    # compiler at once, and double the time of `import metarnn`.
     _uncompiled: Any = _disable_dynamo(_forward)
 
     def step(self, x: Tensor, state: Any = None, **arguments: Any) -> tuple[Tensor, Any]:
@@ -284,7 +315,11 @@ class Recurrent(nn.Module):
         for name in arguments:
             check.one_of("argument", name, self.ARGUMENTS)
         call, _ = self._enter(x, state, *(arguments.get(name) for name in self.ARGUMENTS))
-        return self._choose(call)
+        choice = self._choose(call)
+        if choice.engine != "triton":
+            return choice
+        ways = {"gradient": torch.is_grad_enabled(), "bidirectional": self.bidirectional}
+        return replace(choice, details=triton.describe(self.cell, call.x, **ways))
 
     def _enter(
         self,
@@ -359,14 +394,16 @@ class Recurrent(nn.Module):
             self._choices[key] = choice
         return choice
 
-    def _floors(self, call: Inputs) -> list[Floor]:
+    def _floors(self, call: Inputs, operators: Sequence[str]) -> list[Floor]:
         """Each layer's weights and masks for one call, all sampled before any engine runs."""
         ways = range(self.directions)
         sources = [[self._source(k, way) for way in ways] for k in range(self.num_layers)]
         if not self.dropouts.acts(self.training):
             nothing = [NOTHING] * self.directions
             return [
-                Floor(cell, [self.weights(k, direction) for direction in ways], nothing, sources[k])
+                Floor(
+                    cell, [self.weights(k, way) for way in ways], nothing, sources[k], operators[k]
+                )
                 for k, cell in enumerate(self.floors)
             ]
         floors = []
@@ -380,7 +417,7 @@ class Recurrent(nn.Module):
                 masks.append(mask)
                 drop = mask.weights
                 weights.append({n: w * drop[n] if n in drop else w for n, w in named.items()})
-            floors.append(Floor(cell, weights, masks, sources[k]))
+            floors.append(Floor(cell, weights, masks, sources[k], operators[k]))
         return floors
 
     def _between(self, x: Tensor) -> Tensor | None:
@@ -401,23 +438,13 @@ class Recurrent(nn.Module):
         """Layers one after the other; state and final state [layers × directions, B, n]."""
         finals = []
         for k, floor in enumerate(floors):
-            outputs = []
-            for direction in range(self.directions):
-                row = k * self.directions + direction
-                output, final = unroll(
-                    floor.cell,
-                    floor.weights[direction],
-                    floor.masks[direction],
-                    call,
-                    x,
-                    tuple(part[row] for part in state),
-                    backward=direction == 1,
-                    engine=engine,
-                    checkpoint_every=self.checkpoint_every,
-                    source=floor.sources[direction],
-                )
-                outputs.append(output)
-                finals.append(final)
+            rows = [
+                tuple(part[k * self.directions + direction] for part in state)
+                for direction in range(self.directions)
+            ]
+            found = self._directions(floor, call, x, rows, engine)
+            outputs = [output for output, _ in found]
+            finals += [final for _, final in found]
             if len(outputs) == 1:
                 x = outputs[0]
             else:
@@ -425,6 +452,34 @@ class Recurrent(nn.Module):
         if len(finals) == 1:
             return x, tuple(part.unsqueeze(0) for part in finals[0])
         return x, tuple(torch.stack(part) for part in zip(*finals, strict=True))
+
+    def _directions(
+        self, floor: Floor, call: Inputs, x: Tensor, state: Sequence[State], engine: str
+    ) -> list[tuple[Tensor, State]]:
+        """Each direction's outputs and final state; on a GPU both at the same time."""
+
+        def run(direction: int) -> tuple[Tensor, State]:
+            return unroll(
+                floor.cell,
+                floor.weights[direction],
+                floor.masks[direction],
+                call,
+                x,
+                state[direction],
+                backward=direction == 1,
+                way=Way(engine, self.checkpoint_every, floor.operator),
+                source=floor.sources[direction],
+            )
+
+        fused = self.bidirectional and engine == "triton" and not floor.operator
+        halves = triton.side_by_side(floor.cell, x) if fused else None
+        if halves is None:
+            return [run(direction) for direction in range(self.directions)]
+        with halves:
+            first = run(0)
+            with halves.aside(x, *state[1], call.alive, call.resets, call.lengths, call.context):
+                second = run(1)
+            return [first, halves.back(*second)]
 
     def _native(
         self, floors: Sequence[Floor], call: Inputs, x: Tensor, state: State, engine: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from metarnn.cells import Cell, Feedback, State
-from metarnn.engines import Recurrence, cpu, eager, scan, triton
+from metarnn.engines import Recurrence, compiled, cpu, eager, scan, triton
 from metarnn.engines.checkpoint import checkpointed
 from metarnn.layers import window
 from metarnn.layers.dropout import Masks
@@ -36,6 +36,15 @@ class Source(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a loop is run: by which engine, with checkpoints or not, as which operator."""
+
+    engine: str
+    checkpoint_every: int = 0
+    operator: str = ""  # where torch.compile is to see one: the cell's name
+
+
 def state_sizes(cell: Cell, source: Source | None = None) -> tuple[int, ...]:
     """The widths of what one layer carries: its cell's state, a window's past, a source's own."""
     past = ((cell.window - 1) * cell.input_size,) if cell.window > 1 else ()
@@ -51,8 +60,7 @@ def unroll(
     state: State,
     *,
     backward: bool,
-    engine: str,
-    checkpoint_every: int,
+    way: Way,
     source: Source | None = None,
 ) -> tuple[Tensor, State]:
     """Outputs of all steps and the state at each sequence's end, [B, n] each.
@@ -69,7 +77,7 @@ def unroll(
         resets = None if resets is None else flip(_before_next(resets, call), call.lengths)
         if call.context is not None and call.context.dim() == 3:
             call = replace(call, context=flip(call.context, call.lengths))
-    rest = (masks, call, x, resets, state, engine, checkpoint_every)
+    rest = (masks, call, x, resets, state, way)
     if call.teacher is not None and isinstance(cell, Feedback):
         output, final = _teach(cell, weights, *rest)
     else:
@@ -91,8 +99,7 @@ def _run(
     x: Tensor,
     resets: Tensor | None,
     state: State,
-    engine: str,
-    checkpoint_every: int,
+    way: Way,
     source: Source | None = None,
 ) -> tuple[Tensor, State]:
     past: State = ()
@@ -115,15 +122,17 @@ def _run(
         output = cell.output(recurrence.theta, recurrence.drive, states)
         final = (at_end(call.teacher, call.lengths),)
     else:
-        output, final = run_with(engine, recurrence, checkpoint_every)
+        output, final = run_with(way, recurrence)
     return output, (*final, *past, *kept_by_source)
 
 
-def run_with(
-    engine: str, recurrence: Recurrence, checkpoint_every: int = 0
-) -> tuple[Tensor, State]:
-    if checkpoint_every:
-        return checkpointed(partial(run_with, engine), recurrence, checkpoint_every)
+def run_with(way: Way, recurrence: Recurrence) -> tuple[Tensor, State]:
+    engine = way.engine
+    if way.operator:
+        return compiled.run(way.operator, engine, recurrence)
+    if way.checkpoint_every:
+        again = partial(run_with, Way(engine))
+        return checkpointed(again, recurrence, way.checkpoint_every)
     if engine == "cpu":
         try:
             return cpu.run(recurrence)
@@ -149,8 +158,7 @@ def _teach(
     x: Tensor,
     resets: Tensor | None,
     state: State,
-    engine: str,
-    checkpoint_every: int,
+    way: Way,
 ) -> tuple[Tensor, State]:
     """A cell that feeds back, run on the true outputs: its unit on [x_t; y_{t-1}]."""
     assert call.teacher is not None
@@ -160,9 +168,7 @@ def _teach(
     previous = previous if resets is None else previous.masked_fill(resets, 0)
     x = torch.cat([x, previous], -1)
     state = (*inner, *past)
-    output, final = _run(
-        cell.unit, weights, masks, call, x, resets, state, engine, checkpoint_every
-    )
+    output, final = _run(cell.unit, weights, masks, call, x, resets, state, way)
     return output, (*final[:parts], at_end(call.teacher, call.lengths), *final[parts:])
 
 

@@ -144,7 +144,7 @@ def scores_in_words(scores: Mapping[str, float]) -> str:
     >>> scores_in_words({"nll": 1.0, "perplexity": 2.71828, "tokens": 1000.0, "unknown": 0.0})
     'nll 1.0000  perplexity 2.7183  tokens 1,000'
     """
-    counts = ("tokens", "unknown", "ran_off", "examples", "windows")
+    counts = ("tokens", "unknown", "ran_off", "beam", "sentences", "examples", "windows")
     shown = {
         name: f"{value:,.0f}" if name in counts else f"{value:.4f}"
         for name, value in scores.items()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -78,28 +77,3 @@ def parse(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     tensors = {name: tensor.clone() for name, tensor in load(data).items()}
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return tensors, header.get("__metadata__") or {}
-
-
-def map_tensors(function: Callable[..., Any], nested: Any, *others: Any) -> Any:
-    """The nested data with a function of each tensor, and of those at its place in `others`.
-
-    >>> map_tensors(lambda t: t + 1, [torch.zeros(2), (None, "text")])
-    [tensor([1., 1.]), (None, 'text')]
-    """
-    if isinstance(nested, Tensor):
-        return function(nested, *others)
-    if isinstance(nested, Mapping):
-        return {k: map_tensors(function, v, *(o[k] for o in others)) for k, v in nested.items()}
-    if isinstance(nested, tuple | list):
-        items = [map_tensors(function, *each) for each in zip(nested, *others, strict=True)]
-        if hasattr(nested, "_fields"):  # a named tuple takes its items one by one
-            return type(nested)(*items)
-        return type(nested)(items)
-    if is_dataclass(nested) and not isinstance(nested, type):
-        names = [field.name for field in fields(nested) if field.init]
-        changed = {
-            name: map_tensors(function, getattr(nested, name), *(getattr(o, name) for o in others))
-            for name in names
-        }
-        return replace(nested, **changed)
-    return nested

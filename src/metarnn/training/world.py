@@ -25,8 +25,9 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.nn.functional import pad
 
 from metarnn.cells import check
+from metarnn.layers.nested import map_tensors
 from metarnn.tasks.task import Shard
-from metarnn.training.tree import map_tensors, pack, unpack
+from metarnn.training.tree import pack, unpack
 
 # Long enough for the others to wait while the first evaluates a large corpus.
 PATIENCE = timedelta(hours=2)

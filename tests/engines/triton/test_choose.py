@@ -1,11 +1,12 @@
 """When the triton engine is taken, and why it is not."""
 
+import re
 import warnings
 
 import pytest
 import torch
 
-from metarnn import Cell, cells, explain
+from metarnn import Cell, Recurrent, cells, explain
 from metarnn.engines import Request, choose, triton
 from metarnn.engines.choose import CANNOT
 from tests.helpers.cases import EVERY, make, randn
@@ -52,6 +53,22 @@ def test_the_interpreter_is_passed_over_with_a_reason(device, monkeypatch):
     monkeypatch.setitem(CANNOT, "cpu", lambda _: "left out")
     ruled_out = explain(make(EVERY["lstm"], dtype=torch.float32), X).ruled_out
     assert "interpreter is there for tests" in ruled_out["triton"]
+
+
+def test_how_the_work_is_shared_is_told(device, monkeypatch):
+    from metarnn.engines.triton import words
+
+    monkeypatch.setattr(words, "processors", lambda device: 132)
+    layer = Recurrent(cells.LSTM(256, 256), bidirectional=True, engine="triton", device=device)
+    shown = str(explain(layer, torch.zeros(4, 64, 256, device=device))).splitlines()
+    assert shown[1] == "  both directions at the same time, each on 66 processors"
+    assert [line.split(":")[0].strip() for line in shown[2:]] == ["forward", "backward"]
+    for line in shown[2:]:
+        groups, programs = map(int, re.findall(r"(\d+) groups of (\d+) programs", line)[0])
+        assert 1 < groups * programs <= 66
+        assert re.search(r"hh, \d+ KB a program", line)
+        assert re.search(r"\d µs a step", line)
+    assert "a scan" in str(triton.describe(EVERY["mingru"], torch.zeros(4, 2, 3, device=device)))
 
 
 @needs_triton
@@ -124,7 +141,7 @@ class Refused(Exception):
     pass
 
 
-@pytest.mark.parametrize("which", ["_forward", "_reverse"])
+@pytest.mark.parametrize("which", ["forward", "backward"])
 def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
     which, device, monkeypatch
 ):

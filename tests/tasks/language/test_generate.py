@@ -6,8 +6,9 @@ from itertools import islice
 import pytest
 import torch
 
+from metarnn.decoding import Search
 from metarnn.tasks.language import BOS, ModelOptions, Vocabulary, build_model, generate
-from metarnn.tasks.language.generate import Sampler
+from metarnn.tasks.language.generate import continuations
 
 TEXT = "the cat sat on the mat. " * 3
 
@@ -65,33 +66,6 @@ def test_text_without_end_takes_no_memory(model, vocabulary):
     assert grown < 20_000
 
 
-def draws(log_p, count=4000, **options):
-    options = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, **options}
-    sampler = Sampler(**options, generator=torch.Generator().manual_seed(0))
-    drawn = torch.tensor([sampler(log_p) for _ in range(count)])
-    return torch.bincount(drawn, minlength=len(log_p)) / count
-
-
-P = torch.tensor([0.5, 0.3, 0.15, 0.05])
-
-
-def test_tokens_are_drawn_as_often_as_they_are_probable():
-    torch.testing.assert_close(draws(P.log()), P, atol=0.03, rtol=0)
-
-
-def test_a_temperature_sharpens():
-    expected = (P.log() / 0.5).softmax(0)
-    torch.testing.assert_close(draws(P.log(), temperature=0.5), expected, atol=0.03, rtol=0)
-
-
-def test_top_k_and_top_p_leave_the_probable_tokens_in_proportion():
-    two = torch.tensor([0.625, 0.375, 0, 0])
-    torch.testing.assert_close(draws(P.log(), top_k=2), two, atol=0.03, rtol=0)
-    torch.testing.assert_close(draws(P.log(), top_p=0.7), two, atol=0.03, rtol=0)
-    assert draws(P.log(), 50, top_p=0.5)[0] == 1
-    assert draws(P.log(), 50, top_p=1e-9)[0] == 1
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("temperature", -1), ("temperature", math.nan), ("top_k", -1), ("top_p", 0), ("top_p", 1.5)],
@@ -107,3 +81,17 @@ def test_words_are_parted_and_lines_end():
     text = "".join(generate(model, vocabulary, "a", 40, seed=0))
     assert set(text.split()) <= {"a", "b", "c"}
     assert "\n" in text
+
+
+def test_a_beam_finds_texts_that_are_more_probable_than_the_greedy_one(model, vocabulary):
+    def log_p(text):
+        tokens = torch.tensor([BOS, *vocabulary.encode("the" + text).tolist()]).unsqueeze(1)
+        return -float(model.eval()(tokens[:-1], tokens[1:]).nll[3:].sum().detach())
+
+    found = continuations(model, vocabulary, "the", 12, Search(width=20, nbest=3))
+    assert [len(text) for text, _ in found] == [12, 12, 12]
+    greedy = "".join(generate(model, vocabulary, "the", 12, temperature=0))
+    assert continuations(model, vocabulary, "the", 12, Search())[0][0] == greedy
+    assert log_p(found[0][0]) >= log_p(greedy)
+    for text, score in found:
+        assert score == pytest.approx(log_p(text), abs=1e-4)

@@ -9,6 +9,7 @@ import metarnn
 from metarnn import cells
 from metarnn.cells import CELLS
 from metarnn.graph import save, trace_cell
+from metarnn.layers.nested import select
 from metarnn.tasks.language import (
     LanguageModel,
     ModelOptions,
@@ -19,7 +20,7 @@ from metarnn.tasks.language import (
     solved,
 )
 from metarnn.tasks.language import model as module
-from metarnn.tasks.language.model import restart, select
+from metarnn.tasks.language.model import restart
 
 V = 11
 

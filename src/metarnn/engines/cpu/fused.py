@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.anyorder import composed
-from metarnn.engines.composition import composition, gradient_of_map
+from metarnn.engines.composition import Found, composition, gradients, results
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.cpu.kernels import kernel
 from metarnn.engines.cpu.layout import SUMMED
@@ -22,18 +22,18 @@ def fused(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequ
     """Final states [B, n], then kept outputs [T, B, n], from states and `plan.sources`."""
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return _Fused.apply(plan, steps, batch, *tensors)  # type: ignore[return-value]
-    return _forward(plan, "infer", steps, batch, tensors)[0]
+    return results(plan, forward(plan, "infer", steps, batch, tensors))
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, steps: int, batch: int, *tensors: Tensor) -> Any:
         kernel(plan, "back", tensors[0].dtype)  # if it cannot be compiled, better now than later
-        results, states, products = _forward(plan, "train", steps, batch, tensors)
-        ctx.save_for_backward(*tensors, *states, *products)
+        found = forward(plan, "train", steps, batch, tensors)
+        ctx.save_for_backward(*tensors, *found.states, *found.saved)
         ctx.plan, ctx.steps, ctx.batch = plan, steps, batch
         ctx.set_materialize_grads(False)
-        return tuple(results)
+        return tuple(results(plan, found))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
@@ -44,25 +44,20 @@ class _Fused(torch.autograd.Function):
         if torch.is_grad_enabled():
             pulled = composed(lambda *t: composition(plan, steps, batch, t), tensors, grads)
             return None, None, None, *pulled
+        needed = ctx.needs_input_grad[3:]
         states, products = saved[:count], saved[count:]
-        outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads)
-        found: list[Tensor | None] = list(adjoints)
-        needed = ctx.needs_input_grad[3 + count :]
-        for (kind, name), tensor, need in zip(plan.sources, tensors[count:], needed, strict=True):
-            if not need:
-                found.append(None)
-            elif kind in ("weight", "bias"):
-                found.append(gradient_of_map(plan, kind, name, tensor, outputs, states, steps))
-            else:
-                grad = outputs.get(f"d{kind}.{name}")
-                found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
-        return None, None, None, *found
+        return (
+            None,
+            None,
+            None,
+            *backward(plan, steps, batch, tensors, states, products, grads, needed),
+        )
 
 
-def _forward(
-    plan: Plan, which: str, steps: int, batch: int, tensors: Sequence[Tensor]
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Results as of `fused`; all states [slots, B, n]; the products' results [T, B, n]."""
+def forward(
+    plan: Plan, which: str, steps: int, batch: int, tensors: Sequence[Tensor], dry: bool = False
+) -> Found:
+    """Run the loop "infer" or "train"; with `dry` only make room for what it would find."""
     first, train = tensors[0], which == "train"
     made = kernel(plan, which, first.dtype)
     arrays: Arrays = dict(zip(plan.sources, tensors[len(plan.states) :], strict=True))
@@ -73,13 +68,33 @@ def _forward(
         slots.append(kept)
         states.append(array)
         arrays[key], arrays[initial] = array, tensor
-    outputs = _call(made, arrays, slots, steps, batch)
+    outputs = _call(made, arrays, slots, steps, batch, dry)
     # Copies: whoever zeroes a state that was returned must not zero an output with it.
-    results = [array[steps % kept].clone() for array, kept in zip(states, slots, strict=True)]
-    for name, shared in plan.results:
-        results.append(outputs[name] if shared is None else states[shared][1:])
+    last = (0 if dry else steps % kept for kept in slots)
+    finals = [array[k].clone() for array, k in zip(states, last, strict=True)]
     saved = range(len(plan.products)) if train else ()
-    return results, states, [outputs[f"product.{i}"] for i in saved]
+    return Found(
+        finals,
+        [outputs[name] for name, shared in plan.results if shared is None],
+        states,
+        [outputs[f"product.{i}"] for i in saved],
+    )
+
+
+def backward(
+    plan: Plan,
+    steps: int,
+    batch: int,
+    tensors: Sequence[Tensor],
+    states: Sequence[Tensor],
+    products: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
+    needed: Sequence[bool],
+    dry: bool = False,
+) -> list[Tensor | None]:
+    """The gradients of the loop's tensors, as far as they are needed."""
+    outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads, dry)
+    return gradients(plan, steps, tensors, states, outputs, adjoints, needed)
 
 
 def _reverse(
@@ -90,6 +105,7 @@ def _reverse(
     states: Sequence[Tensor],
     products: Sequence[Tensor],
     grads: Sequence[Tensor | None],
+    dry: bool,
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
     """The outputs of the reverse loop, and the adjoints of the initial states."""
     dtype, widths = tensors[0].dtype, plan.loop.states
@@ -107,12 +123,12 @@ def _reverse(
         arrays["input", f"product.{i}"] = product
     for (name, k), grad in zip(plan.loop.outputs.items(), grads[len(widths) :], strict=True):
         arrays["input", f"grad.{name}"] = given(grad, steps, batch, plan.loop.nodes[k].width)
-    outputs = _call(kernel(plan, "back", dtype), arrays, [2] * len(widths), steps, batch)
-    return outputs, [adjoint[steps % 2] for adjoint in adjoints]
+    outputs = _call(kernel(plan, "back", dtype), arrays, [2] * len(widths), steps, batch, dry)
+    return outputs, [adjoint[0 if dry else steps % 2] for adjoint in adjoints]
 
 
 def _call(
-    kernel: Kernel, arrays: Arrays, slots: list[int], steps: int, batch: int
+    kernel: Kernel, arrays: Arrays, slots: list[int], steps: int, batch: int, dry: bool
 ) -> dict[str, Tensor]:
     """Run a kernel; its outputs [T, B, n], or sums over time [B, n], by name."""
     outputs = {
@@ -123,7 +139,8 @@ def _call(
     }
     for name, output in outputs.items():
         arrays["output", name] = output
-    kernel(arrays, slots, steps, batch)
+    if not dry:
+        kernel(arrays, slots, steps, batch)
     for alias, name in kernel.program.aliases.items():
         outputs[alias] = outputs[name]
     return outputs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,8 +16,11 @@ from metarnn.graph import linear
 WIDE = {torch.float64: torch.float64}  # what is computed in; for any other type float32
 
 
-def run(recurrence: Recurrence) -> tuple[Tensor, State]:
-    """The output of all steps [T, B, O] and the state after the last one."""
+def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
+    """The output of all steps [T, B, O] and the state after the last one.
+
+    Another `fused` may stand in for the loop: an operator of torch's.
+    """
     made = plan(recurrence)
     parts, weights, x = made.parts, recurrence.weights, recurrence.x
     narrow = recurrence.state[0].dtype

@@ -6,7 +6,7 @@ import os
 import warnings
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from metarnn.cells import State
     from metarnn.engines.recurrence import Recurrence
+    from metarnn.engines.triton.halves import Halves
 
 
 class CannotLaunch(RuntimeError):
@@ -53,11 +54,29 @@ def obstacle(cell: Cell, device: str, dtype: torch.dtype) -> str:
     return _broken[0] if _broken else cpu.untraceable(cell)
 
 
-def run(recurrence: Recurrence) -> tuple[Tensor, State]:
+def run(recurrence: Recurrence, fused: Any = None) -> tuple[Tensor, State]:
     """The output of all steps [T, B, O] and the state after the last one."""
     from metarnn.engines.triton.loop import run as loop  # imports Triton, which takes a second
 
-    return loop(recurrence)
+    return loop(recurrence, fused) if fused else loop(recurrence)
+
+
+def side_by_side(cell: Cell, x: Tensor) -> Halves | None:
+    """Halves of a GPU for two loops over x, if that is faster than one after the other."""
+    if not x.is_cuda:
+        return None
+    from metarnn.engines.triton.halves import halves
+
+    return halves(cell, x)
+
+
+def describe(cell: Cell, x: Tensor, **options: bool) -> tuple[str, ...]:
+    """How the work of a call is shared, in words."""
+    from metarnn.engines.triton.words import describe
+
+    narrow = torch.is_autocast_enabled(x.device.type)
+    dot = torch.get_autocast_dtype(x.device.type) if narrow else x.dtype
+    return describe(cell, x.shape[1], dot, x.device, **options)
 
 
 def give_up(error: Exception) -> None:

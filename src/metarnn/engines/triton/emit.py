@@ -18,6 +18,7 @@ from metarnn.engines.triton.prelude import (
     arrive,
     dot,
     greater,
+    leave,
     maximum,
     minimum,
     sigmoid,
@@ -144,6 +145,7 @@ class Emitter:
             *indented(body, 2),
             *indented(self._last_meeting()),
             *indented(self.after),
+            "    leave(counter, P, ALONE)",
             "    if fine == 0:",
             "        tl.store(alarm, 1)",
         ]

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.anyorder import composed
-from metarnn.engines.composition import composition, gradient_of_map
+from metarnn.engines.composition import Found, composition, gradients, results
 from metarnn.engines.plan import Plan
 from metarnn.engines.triton import CannotLaunch, give_up
 from metarnn.engines.triton.emit import emit
-from metarnn.engines.triton.kernel import Kernel, zeros
+from metarnn.engines.triton.kernel import Kernel
 from metarnn.engines.triton.program import Key, Program
 from metarnn.engines.triton.scan import Scan, scannable
+from metarnn.engines.zeros import zeros
 from metarnn.graph import Graph, preactivations
 
 Arrays = dict[Key, Tensor]
@@ -30,7 +31,8 @@ class Call:
     steps: int
     batch: int
     dot: torch.dtype
-    hoisted: Callable[[], dict[Key, Tensor]]  # computes again what was hoisted
+    hoisted: Callable[[], dict[Key, Tensor]] = dict  # computes again what was hoisted
+    share: int = 1  # how many loops share the GPU
 
 
 class Loop:
@@ -83,22 +85,22 @@ def fused(plan: Plan, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]
     """Final states [B, n], then kept outputs [T, B, n], from states and `plan.sources`."""
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return _Fused.apply(plan, call, *tensors)  # type: ignore[return-value]
-    return _forward(loop(plan), call, tensors, train=False)[0]
+    return results(plan, forward(loop(plan), call, tensors, train=False))
 
 
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, call: Call, *tensors: Tensor) -> Any:
         made = loop(plan)
-        results, states, saved = _forward(made, call, tensors, train=True)
+        found = forward(made, call, tensors, train=True)
         ctx.plan, ctx.call = plan, call
         # What is hoisted (the drive, the largest of all) is kept only if the backward pass reads
         # it. For derivatives of derivatives it is computed again.
         pairs = zip(made.keys, tensors, strict=True)
         kept = [None if key in made.forgotten else t for key, t in pairs]
-        ctx.save_for_backward(*kept, *states, *saved)
+        ctx.save_for_backward(*kept, *found.states, *found.saved)
         ctx.set_materialize_grads(False)
-        return tuple(results)
+        return tuple(results(plan, found))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
@@ -109,23 +111,12 @@ class _Fused(torch.autograd.Function):
         made = loop(plan)
         if torch.is_grad_enabled():
             return None, None, *_composed(made, call, tensors, grads)
-        states, saved = rest[:count], rest[count:]
+        needed = ctx.needs_input_grad[2:]
         try:
-            outputs, adjoints = _reverse(made, call, tensors, states, saved, grads)
+            found = backward(made, call, tensors, rest[:count], rest[count:], grads, needed)
         except CannotLaunch as error:
             give_up(error)
-            return None, None, *_composed(made, call, tensors, grads)
-        found: list[Tensor | None] = list(adjoints)
-        needed = ctx.needs_input_grad[2 + count :]
-        for (kind, name), tensor, need in zip(plan.sources, tensors[count:], needed, strict=True):
-            if not need:
-                found.append(None)
-            elif kind in ("weight", "bias"):
-                grad = gradient_of_map(plan, kind, name, tensor, outputs, states, call.steps)
-                found.append(grad)
-            else:
-                grad = outputs.get(f"d{kind}.{name}")
-                found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
+            found = _composed(made, call, tensors, grads)
         return None, None, *found
 
 
@@ -138,30 +129,39 @@ def _composed(
     return composed(lambda *t: composition(made.plan, call.steps, call.batch, t), known, grads)
 
 
-def _forward(
-    made: Loop, call: Call, tensors: Sequence[Tensor], *, train: bool
-) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    """Results as of `fused`; the history of all states [T + 1, B, n]; what is saved [T, B, n]."""
-    plan, first = made.plan, tensors[0]
+def forward(
+    made: Loop, call: Call, tensors: Sequence[Tensor], *, train: bool, dry: bool = False
+) -> Found:
+    """Run the loop; with `dry` only make room for what it would find."""
+    plan = made.plan
     kernel = made.train if train else made.infer
     count = len(made.graph.states)
     arrays: Arrays = dict(zip(plan.sources, tensors[count:], strict=True))
     shared = set(plan.shared.values())
     full = frozenset(i for i in range(count) if train or i in shared)
     states = _states(kernel.program, call, tensors[:count], full, arrays)
-    outputs = _call(kernel, arrays, plan, tensors, call, full)
-    results = [arrays["final", str(i)] for i in range(count)]
-    for name, index in plan.results:
-        if index is None:
-            results.append(outputs[name].to(first.dtype))
-        else:
-            history = states[index]
-            assert history is not None
-            results.append(history[1:].to(first.dtype))
-    if not train:
-        return results, [], []
-    saved = [outputs[f"product.{i}"] for i in range(len(made.saved))]
-    return results, [s for s in states if s is not None], saved
+    outputs = _call(kernel, arrays, plan, tensors, call, full, dry)
+    return Found(
+        [arrays["final", str(i)] for i in range(count)],
+        [outputs[name] for name, index in plan.results if index is None],
+        states,
+        [outputs[f"product.{i}"] for i in range(len(made.saved))] if train else [],
+    )
+
+
+def backward(
+    made: Loop,
+    call: Call,
+    tensors: Sequence[Tensor],
+    states: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
+    needed: Sequence[bool],
+    dry: bool = False,
+) -> list[Tensor | None]:
+    """The gradients of the loop's tensors, as far as they are needed."""
+    outputs, adjoints = _reverse(made, call, tensors, states, saved, grads, dry)
+    return gradients(made.plan, call.steps, tensors, states, outputs, adjoints, needed)
 
 
 def _states(
@@ -171,9 +171,9 @@ def _states(
     full: frozenset[int],
     arrays: Arrays,
     exact: bool = False,
-) -> list[Tensor | None]:
-    """Arrays for the states: with a slot for each step, with three slots, or none at all."""
-    found: list[Tensor | None] = []
+) -> list[Tensor]:
+    """Arrays for the states: with a slot for each step, with three slots, or empty."""
+    found: list[Tensor] = []
     for i, ((width, has_array, exactly), start) in enumerate(
         zip(program.states, initial, strict=True)
     ):
@@ -182,7 +182,7 @@ def _states(
         # Not a view of the array: whoever zeroes a state that was returned must not zero an output.
         arrays["final", str(i)] = torch.empty_like(start, dtype=dtype)
         if not has_array:
-            found.append(None)
+            found.append(start.new_empty(0))
             continue
         shape = call.steps + 1 if i in full else 3, call.batch, width
         kind = torch.float32 if exactly else dtype
@@ -199,6 +199,7 @@ def _reverse(
     states: Sequence[Tensor],
     saved: Sequence[Tensor],
     grads: Sequence[Tensor | None],
+    dry: bool,
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
     """The outputs of the reverse loop, and the adjoints of the initial states."""
     plan, first = made.plan, tensors[0]
@@ -207,7 +208,7 @@ def _reverse(
 
     def given(grad: Tensor | None, *shape: int) -> Tensor:
         if grad is None:
-            return zeros(shape, first.dtype, first.device)
+            return zeros(shape, first.dtype, first.device, own=dry)
         return grad if grad.is_contiguous() else grad.contiguous()
 
     initial = [given(g, call.batch, n) for g, n in zip(grads, widths, strict=False)]
@@ -220,7 +221,7 @@ def _reverse(
         arrays["input", f"grad.{name}"] = given(grad, *shape)
     program = made.reverse.program
     _states(program, call, initial, frozenset(), arrays, exact=True)
-    outputs = _call(made.reverse, arrays, plan, tensors, call, frozenset())
+    outputs = _call(made.reverse, arrays, plan, tensors, call, frozenset(), dry)
     return outputs, [arrays["final", str(i)] for i in range(len(widths))]
 
 
@@ -231,6 +232,7 @@ def _call(
     tensors: Sequence[Tensor],
     call: Call,
     full: frozenset[int],
+    dry: bool,
 ) -> dict[str, Tensor]:
     """Run a kernel; its outputs [T, B, n] and sums over time [B, n] by name."""
     program, device = kernel.program, tensors[0].device
@@ -249,10 +251,11 @@ def _call(
         dtype = call.dot if rounded else torch.float32
         arrays["scratch", name] = empty(2, call.batch, width, dtype=dtype)
     weights = {name: arrays["weight", name] for kind, name in plan.sources if kind == "weight"}
-    kernel(
-        arrays, weights, call.steps, call.batch,
-        full=full, dot=call.dot, device=device,
-    )  # fmt: skip
+    if not dry:
+        kernel(
+            arrays, weights, call.steps, call.batch,
+            full=full, dot=call.dot, device=device, share=call.share,
+        )  # fmt: skip
     for alias, name in program.aliases.items():
         outputs[alias] = outputs[name]
     return outputs | sums

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,11 +26,11 @@ class _Launch:
     tiling: Tiling
     constants: dict[str, Any]
     meets: bool  # whether programs wait for one another
+    dot: torch.dtype
     compiled: Any = None  # what Triton made of it, once it was launched
 
 
-@dataclass(frozen=True)
-class _Case:
+class _Case(NamedTuple):
     """What a launch depends on."""
 
     batch: int
@@ -38,6 +38,12 @@ class _Case:
     dot: torch.dtype
     split: bool
     device: torch.device
+    share: int  # how many loops share the GPU
+
+
+def weight_size(dot: torch.dtype) -> int:
+    """The bytes of a weight on chip."""
+    return dot.itemsize * (2 if _split(dot) else 1)
 
 
 def _split(dot: torch.dtype) -> bool:
@@ -83,16 +89,23 @@ class Kernel:
         full: frozenset[int],
         dot: torch.dtype,
         device: torch.device,
+        share: int = 1,
     ) -> None:
         """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step."""
         _raise_alarm(device)
-        case = _Case(batch, full, dot, _split(dot), device)
+        split = _split(dot)
+        case = _Case(batch, full, dot, split, device, share)
+        known = self._launches.get(case)
+        if known is not None and known.compiled is not None:
+            with current(device):
+                self._run(known, split, arrays, weights, steps, batch, device)
+            return
         room = 1.0
         while True:
-            known = case in self._launches and self._launches[case].compiled is not None
             try:
-                with first_launch(known), current(device):
-                    self._run(self._launch(case, room), case, arrays, weights, steps)
+                with first_launch(done=False), current(device):
+                    launch = self._launch(case, room)
+                    self._run(launch, split, arrays, weights, steps, batch, device)
                 return
             except CannotLaunch as error:
                 # The model of what fits on the chip was wrong: count on less of it.
@@ -108,8 +121,8 @@ class Kernel:
             return self._launches[case]
 
     def _make(self, case: _Case, room: float) -> _Launch:
-        size = case.dot.itemsize * (2 if case.split else 1)
-        tiling = tile(self.program, case.batch, size, processors(case.device), room)
+        available = max(1, processors(case.device) // case.share)
+        tiling = tile(self.program, case.batch, weight_size(case.dot), available, room)
         kept = (i for i, (_, has, _) in enumerate(self.program.states) if has)
         constants: dict[str, Any] = {
             **tiling.constants,
@@ -120,27 +133,27 @@ class Kernel:
         }
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
         meets = self.program.meets and tiling.programs > 1
-        return _Launch(tiling, {name: constants[name] for name in order}, meets)
+        return _Launch(tiling, {name: constants[name] for name in order}, meets, case.dot)
 
     def _run(
         self,
         launch: _Launch,
-        case: _Case,
+        split: bool,
         arrays: Mapping[Key, Tensor],
         weights: Mapping[str, Tensor],
         steps: int,
+        batch: int,
+        device: torch.device,
     ) -> None:
-        tiling, batch, device = launch.tiling, case.batch, case.device
-        packed = {
-            ("pack", str(g.number)): pack(g, tiling, weights, case.dot, case.split)
-            for g in self.program.groups
-        }
-        pointers = [packed[key] if key in packed else arrays[key] for key in self.program.arrays]
+        tiling, dot = launch.tiling, launch.dot
+        packed = [pack(g, tiling, weights, dot, split) for g in self.program.groups]
+        pointers = [
+            packed[int(key[1])] if key[0] == "pack" else arrays[key] for key in self.program.arrays
+        ]
         at_once = tiling.groups * tiling.rows
         for first in range(0, batch, at_once):
             groups = min(tiling.groups, -(-(batch - first) // tiling.rows))
-            counters = zeros((groups * 32,), torch.int32, device, own=True)
-            rest = (counters, _alarm(device), steps, batch, first)
+            rest = (_counters(groups, device), _alarm(device)[0], steps, batch, first)
             _start(self.loop, launch, groups * tiling.programs, (*pointers, *rest))
 
     @cached_property
@@ -218,7 +231,10 @@ def pack(
         space = weight.new_zeros(group.padded, tiling.programs * units, padded)
         space[: len(group.blocks), :n, :inner] = _matrix(group, weights)
         order = space.unflatten(1, (tiling.programs, units)).permute(1, 2, 0, 3)
-    packed = order.to(dot).contiguous()
+    if order.dtype == dot:
+        packed = order.contiguous()
+    else:  # one kernel to cast and to order
+        packed = torch.empty(shape, dtype=dot, device=weight.device).copy_(order)
     if split:
         high = (packed.view(torch.int32) & -8192).view(torch.float32)
         return torch.stack([high, packed - high])
@@ -247,35 +263,41 @@ def _matrix(group: Group, weights: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([oriented(b)[b.start : b.start + n] for b in group.blocks])
 
 
-def zeros(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, own: bool = False
-) -> Tensor:
-    """Zeros that nobody writes to (unless `own`), so that one tensor does for all calls."""
-    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-    if own or capturing:  # what is made during a capture belongs to the captured graph
-        return torch.zeros(shape, dtype=dtype, device=device)
-    return _zeros(shape, dtype, device)
+_open: dict[tuple[int, int], Tensor] = {}  # counters by device and stream, all zero
+
+
+def _counters(groups: int, device: torch.device) -> Tensor:
+    """A counter a group for its programs to meet at, each on a cache line of its own, all zero.
+
+    The last program of a group to end sets its counter to zero again, so that one array does for
+    all launches of a stream. A captured graph may run on any: it gets its own.
+    """
+    if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        return torch.zeros(groups * 32, dtype=torch.int32, device=device)
+    key = device.index or 0, torch.cuda.current_stream(device).cuda_stream
+    found = _open.get(key)
+    if found is None or len(found) < groups * 32:
+        size = 32 * max(groups, processors(device))
+        found = _open[key] = torch.zeros(size, dtype=torch.int32, device=device)
+    return found
 
 
 @lru_cache(maxsize=64)
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    made = torch.zeros(shape, dtype=dtype, device=device)
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()  # other streams may read it
-    return made
+def _alarm(device: torch.device) -> tuple[Tensor, Any]:
+    """A number on the host that a kernel can write: no need to wait for it to know it is zero.
 
-
-@lru_cache(maxsize=64)
-def _alarm(device: torch.device) -> Tensor:
-    """A number on the host that a kernel can write: no need to wait for it to know it is zero."""
+    As a tensor, and as an array, which is read in no time.
+    """
     alarm = torch.zeros(1, dtype=torch.int32)
-    return alarm.pin_memory() if device.type == "cuda" else alarm
+    alarm = alarm.pin_memory() if device.type == "cuda" else alarm
+    return alarm, alarm.numpy()
 
 
 def _raise_alarm(device: torch.device) -> None:
-    alarm = _alarm(device)
-    if alarm.item():
-        alarm.zero_()
+    _, alarm = _alarm(device)
+    if alarm[0]:
+        alarm[0] = 0
+        _open.clear()  # counters of programs that gave up stay as they are
         raise RuntimeError(
             "A kernel that metarnn launched earlier gave up waiting at a barrier: its programs did "
             "not all run at the same time. Its results are not to be used. Run again with "

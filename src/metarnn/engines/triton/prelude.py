@@ -88,6 +88,16 @@ def wait(counter, target, fine, ALONE: tl.constexpr):
 
 
 @triton.jit
+def leave(counter, P: tl.constexpr, ALONE: tl.constexpr):
+    """The last program of a group to come here sets its counters back to zero."""
+    if not ALONE:
+        tl.debug_barrier()  # none of this program's threads still looks at the counter
+        if tl.atomic_add(counter + 1, 1) == P - 1:
+            tl.store(counter, 0)
+            tl.store(counter + 1, 0)
+
+
+@triton.jit
 def _look(counter):
     # An atomic would do, but many of them at one address queue up; a load with acquire does not.
     return tl.inline_asm_elementwise(

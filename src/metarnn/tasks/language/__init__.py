@@ -4,7 +4,7 @@ from metarnn.tasks.language.batches import Batch, RandomBatches, SequentialBatch
 from metarnn.tasks.language.build import ModelOptions, build_model, solved
 from metarnn.tasks.language.corpus import Corpus, Split, load
 from metarnn.tasks.language.evaluation import Score, dynamic_score, score
-from metarnn.tasks.language.generate import generate
+from metarnn.tasks.language.generate import continuations, generate
 from metarnn.tasks.language.model import LanguageModel, count_parameters, parse_count, solve_width
 from metarnn.tasks.language.task import LanguageTask
 from metarnn.tasks.language.tokens import Tokens
@@ -27,6 +27,7 @@ __all__ = [
     "Tokens",
     "Vocabulary",
     "build_model",
+    "continuations",
     "count_parameters",
     "dynamic_score",
     "generate",

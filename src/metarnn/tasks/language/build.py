@@ -11,7 +11,7 @@ from torch import nn
 
 from metarnn.cells import Cell, cell, check
 from metarnn.graph import GraphCell, read
-from metarnn.hyper import HyperLSTM, Mogrifier
+from metarnn.hyper import HyperLSTM, MetaRecurrent, Mogrifier
 from metarnn.layers import Recurrent
 from metarnn.tasks.language.model import LanguageModel, parse_count, solve_width
 
@@ -22,11 +22,15 @@ class ModelOptions:
 
     Args:
         cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json)
-        model: what becomes of the unit: plain, mogrifier (the input and the state scale each
-            other before it), hyperlstm (in its place)
+        model: what becomes of the unit: plain, meta (its weights are generated), mogrifier (the
+            input and the state scale each other before it), hyperlstm (in its place)
         rounds: rounds of the mogrifier
         rank: rank of the mogrifier's matrices; 0 for whole ones
-        hyper: width of the network that writes weights
+        hyper: width of the network that writes weights; 0 for a quarter of the unit's
+        form: what meta writes: scale, columns, both, bounded, lowrank, mixture, full, structure;
+            several chain
+        context: what meta writes it from: step (inputs up to now), state (also the last state)
+        encoder: what reads that: a cell's name, conv or transformer
         width: hidden units of a layer; a cell of a file has its own
         layers: how many layers
         embedding: width of the embedding; 0 for one-hot vectors
@@ -45,10 +49,13 @@ class ModelOptions:
     """
 
     cell: str = "lstm"
-    model: Literal["plain", "mogrifier", "hyperlstm"] = "plain"
+    model: Literal["plain", "meta", "mogrifier", "hyperlstm"] = "plain"
     rounds: int = 5
     rank: int = 0
-    hyper: int = 128
+    hyper: int = 0
+    form: tuple[str, ...] = ("bounded",)
+    context: Literal["step", "state"] = "state"
+    encoder: str = "lstm"
     width: int = 512
     layers: int = 1
     embedding: int = 128
@@ -78,14 +85,7 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
     inputs = check.size("embedding", options.embedding, least=0) or vocabulary_size
     for k in range(check.size("layers", options.layers)):
         last = options.tied and k == options.layers - 1
-        unit = _model(options, inputs, options.embedding if last else options.width)
-        layer = Recurrent(
-            unit,
-            weight_drop=options.weight_drop,
-            zoneout=options.zoneout,
-            init=options.init,
-            engine=options.engine,
-        )
+        layer = _layer(options, inputs, options.embedding if last else options.width)
         if k == 0 and not options.embedding:
             _spread(layer)
         layers.append(layer)
@@ -112,8 +112,10 @@ def build_model(vocabulary_size: int, options: ModelOptions) -> LanguageModel:
 
 def restore(description: Mapping[str, Any]) -> LanguageModel:
     """The model, without its weights, that has this description."""
-    options = dict(description["options"])
-    options["cutoffs"] = tuple(options["cutoffs"])
+    options: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in description["options"].items()
+    }
     return build_model(description["vocabulary_size"], ModelOptions(**options))
 
 
@@ -123,18 +125,28 @@ def _spread(layer: Recurrent) -> None:
     What suits many inputs of variance 1 would hardly move a gate (0.04 for a vocabulary of 50 and
     1000 units). 0.3 is what embeddings of the usual start give.
     """
+    unit = getattr(layer.cell, "unit", layer.cell)
     with torch.no_grad():
-        for name, m in layer.cell.maps.items():
-            if not m.recurrent and m.inputs == layer.cell.window * layer.input_size:
+        for name, m in unit.maps.items():
+            if not m.recurrent and m.inputs == unit.window * unit.input_size:
                 nn.init.normal_(layer.weights(0)[f"weight_{name}"], std=0.3)
 
 
-def _model(options: ModelOptions, inputs: int, outputs: int) -> Cell:
-    check.one_of("model", options.model, ["plain", "mogrifier", "hyperlstm"])
+def _layer(options: ModelOptions, inputs: int, outputs: int) -> Recurrent:
+    check.one_of("model", options.model, ["plain", "meta", "mogrifier", "hyperlstm"])
+    names = ("weight_drop", "zoneout", "init", "engine")
+    more: Any = {name: getattr(options, name) for name in names}
+    width = check.size("hyper", options.hyper, least=0) or max(outputs // 4, 4)
     if options.model == "hyperlstm":
-        return HyperLSTM(inputs, outputs, options.hyper, layer_norm=options.layer_norm)
+        unit = HyperLSTM(inputs, outputs, width, layer_norm=options.layer_norm)
+        return Recurrent(unit, **more)
     unit = _unit(options, inputs, outputs)
-    return unit if options.model == "plain" else Mogrifier(unit, options.rounds, options.rank)
+    if options.model == "meta":
+        made = {name: getattr(options, name) for name in ("form", "context", "encoder")}
+        return MetaRecurrent(unit, width=width, **made, **more)
+    if options.model == "mogrifier":
+        unit = Mogrifier(unit, options.rounds, options.rank)
+    return Recurrent(unit, **more)
 
 
 def _unit(options: ModelOptions, inputs: int, outputs: int) -> Cell:

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from metarnn.layers.nested import select
 from metarnn.tasks.language.corpus import Split
-from metarnn.tasks.language.model import detached, restart, select
+from metarnn.tasks.language.model import detached, restart
 from metarnn.tasks.language.vocabulary import BOS, PAD, Vocabulary
 
 logger = logging.getLogger(__name__)

@@ -103,6 +103,10 @@ class LanguageModel(nn.Module):
             if getattr(layer, "bidirectional", False):
                 why = "one direction: the other reads the very tokens that are to be predicted"
                 check.refuse(f"layers[{k}]", "bidirectional", why)
+            if not getattr(layer, "causal", True):
+                why = "one whose weights no later token enters: it would tell what is predicted"
+                advice = "Use context='step' or 'state', not 'sequence'."
+                check.refuse(f"layers[{k}]", "a context of whole sequences", why, advice)
             if getattr(layer, "batch_first", False):
                 check.refuse(f"layers[{k}]", "batch_first", "time first")
             if layer.input_size != width:
@@ -198,13 +202,6 @@ def restart(state: Any, fresh: Tensor) -> Any:
     if isinstance(state, Tensor):
         return state.masked_fill(fresh.view(1, -1, *[1] * (state.dim() - 2)), 0)
     return tuple(restart(part, fresh) for part in state)
-
-
-def select(state: Any, columns: Tensor) -> Any:
-    """The sequences `columns` of a carried state."""
-    if isinstance(state, Tensor):
-        return state.index_select(1, columns)
-    return tuple(select(part, columns) for part in state)
 
 
 def detached(state: Any) -> Any:

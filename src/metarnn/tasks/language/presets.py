@@ -110,3 +110,16 @@ PRESETS: dict[str, dict[str, Any]] = {
         "patience": 8,
     },
 }
+
+# The same with weights that are generated, at the same number of parameters or fewer.
+PRESETS["char-small-meta"] = PRESETS["char-small"] | {"model": "meta", "params": "647k"}
+_PTB = PRESETS["char-ptb"] | {"weight_drop": 0.0}
+# Ha, Dai, Le 2016: 4.91M parameters, 1.265 bits.
+PRESETS["char-ptb-hyperlstm"] = _PTB | {"model": "hyperlstm", "hyper": 128}
+PRESETS["char-ptb-mogrifier"] = _PTB | {
+    "model": "mogrifier",
+    "rank": 32,
+    "embedding": 128,
+    "width": 1000,
+}
+PRESETS["char-ptb-meta"] = _PTB | {"model": "meta", "hyper": 128, "embedding": 128, "width": 780}

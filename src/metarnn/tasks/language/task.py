@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
 from metarnn.cells import check
+from metarnn.hyper import Omega, watch
 from metarnn.tasks.language.batches import Batch, RandomBatches, SequentialBatches
 from metarnn.tasks.language.corpus import Corpus
 from metarnn.tasks.language.evaluation import dynamic_score, score, summary
@@ -34,6 +35,7 @@ class LanguageTask:
     sampling        "sequential", where each goes on where the last ended with its state carried
                     over, or "random"
     random_lengths  see `SequentialBatches`, as for `reset`
+    omega           what is asked of weights that are generated, see `hyper.Omega`
     ar, tar         activation regularisation ar·mean(h²), temporal tar·mean((h_t - h_{t-1})²)
     seed            of everything that is drawn
     """
@@ -46,6 +48,7 @@ class LanguageTask:
     reset: float = 0.01
     ar: float = 0.0
     tar: float = 0.0
+    omega: Omega = Omega()  # noqa: RUF009  frozen
     seed: int = 0
     evaluation_batch: int = 64
 
@@ -82,15 +85,21 @@ class LanguageTask:
         state = None if fresh.all() else carried
         if fresh.any():
             state = restart(state, batch.fresh)
-        output = model(batch.inputs, batch.targets, state, batch.resets)
+        with watch() as records:
+            output = model(batch.inputs, batch.targets, state, batch.resets)
         nll = output.nll.mean()
         value = nll
+        terms = self.omega(model, records) if self.omega else {}
+        for term in terms.values():
+            value = value + term
         if self.ar:
             value = value + self.ar * output.dropped.square().mean()
         if self.tar and len(batch.inputs) > 1:
             value = value + self.tar * (output.hidden[1:] - output.hidden[:-1]).square().mean()
         count = batch.targets.numel()
-        return Loss(value, count, {"nll": nll.detach()}, detached(output.state), batch.scale)
+        metrics: dict[str, float | Tensor] = {"nll": nll.detach()}
+        metrics |= {name: term.detach() for name, term in terms.items()}
+        return Loss(value, count, metrics, detached(output.state), batch.scale)
 
     def evaluate(
         self, model: nn.Module, split: str = "valid", *, dynamic: bool = False

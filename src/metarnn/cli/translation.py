@@ -1,0 +1,189 @@
+"""`metarnn train translation`: from one sequence to another."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from metarnn.cli.tasks import Common, Job
+from metarnn.decoding import Search
+from metarnn.graph import save, trace_cell
+from metarnn.tasks.language import Vocabulary
+from metarnn.tasks.translation import (
+    EncoderDecoder,
+    ModelOptions,
+    ParallelCorpus,
+    TranslationTask,
+    build_model,
+    load,
+    metrics,
+    solved,
+)
+from metarnn.tasks.translation.model import recurrent_layers
+from metarnn.tasks.translation.presets import PRESETS
+from metarnn.training import Folder
+from metarnn.training.progress import SILENT, Progress
+
+SOURCE, TARGET = "source.json", "target.json"
+CELLS = {"encoder": "cell.json", "decoder": "decoder.json"}
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What to read, and how."""
+
+    data: str = "dates"
+    """A folder with train, valid and test in the names of its files, a file .tsv or .jsonl, the
+    beginning of the names of two aligned files, or what is generated: dates (in many notations, to
+    ISO) or numbers (in words, to digits)."""
+    source: str = ""
+    """What names of files of the source end with, as de for train.de; or its key in JSON lines."""
+    target: str = ""
+    """The same for the target."""
+    level: Literal["character", "byte", "word", "bpe"] = "character"
+    """What a token is."""
+    joint: bool = False
+    """One vocabulary for source and target."""
+    lowercase: bool = False
+    """All text, and scores, in lower case."""
+    split: str = "auto"
+    """Shares of train, valid and test, where names of files do not tell, as in 90/5/5."""
+    min_frequency: int = 1
+    """Tokens seen less often than this in training are unknown."""
+    max_size: int = 0
+    """Most tokens in a vocabulary; 0 for no limit."""
+    longest: int = 0
+    """Pairs with more tokens on a side are left out of training; 0 for no limit."""
+    smoothing: float = 0.0
+    """Label smoothing."""
+    sampling: float = 0.0
+    """Scheduled sampling: at the end, the share of tokens that the decoder reads from its own
+    output instead of the true one. Steps then run one by one."""
+    sampling_steps: int = 10_000
+    """Updates over which scheduled sampling rises from 0."""
+    select: Literal["nll", "bleu", "exact"] = "nll"
+    """What makes one model better than another in validation."""
+    beam: int = 1
+    """Width of the search in tests; in validation it is 1."""
+    length_penalty: float = 0.0
+    """Hypotheses are ranked by log p / length^this: 0 favours the short."""
+    max_length: int = 0
+    """Most tokens of a translation; 0 for half more than the longest in training."""
+    evaluation_batch: int = 64
+    """Sentences translated side by side in an evaluation: its speed, not its result."""
+
+
+@dataclass(frozen=True)
+class Config(Common, ModelOptions, Pairs):
+    """Train a model that translates: sentences, dates, anything that comes in pairs."""
+
+
+class TranslationEntry:
+    name = "translation"
+    about = "from one sequence to another: encoder, decoder, attention"
+    kind = Config
+    presets: Mapping[str, Mapping[str, Any]] = PRESETS
+
+    def prepare(
+        self, config: Config, folder: Folder | None = None, show: Progress = SILENT
+    ) -> Job[Config]:
+        known = None
+        if folder is not None and (folder.path / SOURCE).exists():
+            known = vocabularies(folder)
+        corpus = load(
+            config.data,
+            config.level,
+            source=config.source,
+            target=config.target,
+            split=config.split,
+            joint=config.joint,
+            lowercase=config.lowercase,
+            min_frequency=config.min_frequency,
+            max_size=config.max_size or None,
+            longest=config.longest,
+            vocabularies=known,
+            seed=config.seed,
+        )
+        for name, split in corpus.splits.items():
+            show.say(split.describe(name))
+        options = solved(corpus.source, corpus.target, _options(config, folder))
+        config = replace(
+            config,
+            width=options.width,
+            params="",
+            max_length=config.max_length or _longest(corpus),
+        )
+        task = TranslationTask(
+            corpus, search=search(config), **_chosen(TranslationTask, config, without="search")
+        )
+        return Job(config, task, build_model(corpus.source, corpus.target, options))
+
+    def model(self, config: Config, folder: Folder) -> EncoderDecoder:
+        return build_model(*vocabularies(folder), _options(config, folder))
+
+    def save(self, job: Job[Config], folder: Folder) -> None:
+        job.task.corpus.source.save(folder.path / SOURCE)
+        job.task.corpus.target.save(folder.path / TARGET)
+        assert isinstance(job.model, EncoderDecoder)
+        for part, layer in recurrent_layers(job.model).items():
+            save(trace_cell(layer.cell), folder.path / CELLS[part])
+
+    def held_out(self, job: Job[Config]) -> str:
+        return "test" if "test" in job.task.corpus.splits else "valid"
+
+    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+        """How the score is to be cited, and a few translations."""
+        yield from self.footnotes(job)
+        pairs = job.task.corpus[self.held_out(job)].pairs
+        found = job.task.translations(job.model, pairs.source[:SHOWN], job.task.search)
+        for text, label, (best, *_) in zip(pairs.source, pairs.target, found, strict=False):
+            yield f"  {text}  →  {best.text}" + ("" if best.text == label else f"   ({label})")
+
+    def footnotes(self, job: Job[Config]) -> Iterable[str]:
+        """sacrebleu's signature: under what settings its score is this one."""
+        if importlib.util.find_spec("sacrebleu") is not None:
+            _, signature = metrics.sacrebleu(["a"], ["a"], job.task.corpus.lowercase)
+            yield f"BLEU: {signature}"
+
+
+def search(config: Config) -> Search:
+    """The search that a configuration asks for."""
+    return Search(
+        width=config.beam, length_penalty=config.length_penalty, max_length=config.max_length
+    )
+
+
+def vocabularies(folder: Folder) -> tuple[Vocabulary, Vocabulary]:
+    """The vocabularies of a run; a joint one twice."""
+    source, target = (Vocabulary.load(folder.path / name) for name in (SOURCE, TARGET))
+    return source, source if source == target else target
+
+
+def _longest(corpus: ParallelCorpus) -> int:
+    parts = corpus.splits.values()
+    return 10 + 3 * max(len(y) for part in parts for y in part.target) // 2
+
+
+def _options(config: Config, folder: Folder | None) -> ModelOptions:
+    options = ModelOptions(**_chosen(ModelOptions, config))
+    if folder is None:
+        return options
+    # A run has its own copies of cells that came from files.
+    kept = {name: str(folder.path / file) for name, file in CELLS.items()}
+    if options.decoder_cell.endswith(".json"):
+        options = replace(options, decoder_cell=kept["decoder"])
+    if options.cell.endswith(".json"):
+        options = replace(options, cell=kept["encoder"])
+    return options
+
+
+def _chosen(kind: type, config: Config, without: str = "") -> dict[str, Any]:
+    """The fields of a dataclass that the configuration has, by their names."""
+    names = [f.name for f in fields(kind) if hasattr(config, f.name) and f.name != without]
+    return {name: getattr(config, name) for name in names}
+
+
+ENTRY = TranslationEntry()

@@ -31,9 +31,10 @@ def test_gates_that_start_open_for_as_long_as_sequences_are():
     assert chrono(lstm, 100)
     assert chrono(gru, 100)
     assert not chrono(RNN(2, 4), 100)
-    i, f, _, _ = (lstm.bias_ih_l0 + lstm.bias_hh_l0).view(4, -1)
+    biases = lstm.weights(0)
+    i, f, _, _ = (biases["bias_ih"] + biases["bias_hh"]).view(4, -1)
     torch.testing.assert_close(i, -f)
-    kept = gru.bias_ih_l0.view(3, -1)[1]
+    kept = gru.weights(0)["bias_ih"].view(3, -1)[1]
     for gate in (f, kept):
         times = gate.exp()
         assert times.min() >= 1

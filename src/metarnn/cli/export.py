@@ -101,7 +101,7 @@ class _Step(nn.Module):
         for layer in model.modules():
             if isinstance(layer, Recurrent):
                 _check_plain(layer)
-                layer.step = partial(_plain_step, layer)
+                object.__setattr__(layer, "step", partial(_plain_step, layer))
 
     def forward(self, x: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
         step: Any = self.model.step

@@ -159,7 +159,9 @@ class _Writer:
 class _Language(_Writer):
     """Tokens -> log-probabilities of what follows."""
 
-    width = None
+    @property
+    def width(self) -> int | None:
+        return None
 
     @property
     def layers(self) -> Sequence[Recurrent]:

@@ -102,7 +102,7 @@ def _fetched(source: str) -> Path:
         from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            f"{source} needs the package huggingface_hub: pip install huggingface_hub"
+            f"{source} needs the package huggingface_hub: pip install 'metarnn[hub]'"
         ) from None
     files = [MODEL, WEIGHTS, CELL, "*.json"]
     return Path(snapshot_download(source.removeprefix("hf:"), allow_patterns=files))

@@ -45,7 +45,8 @@ class Step:
             if node.op == "input":
                 found[k] = inputs[node["name"]]
             elif node.op == "state":
-                found[k] = state[node["index"]]
+                index: int = node["index"]
+                found[k] = state[index]
             elif node.op == "vector":
                 found[k] = self.b.const(self.weights[node["name"]].float(), node["name"])
             elif node.op == "number":

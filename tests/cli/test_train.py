@@ -51,6 +51,7 @@ def test_a_run_is_a_folder_with_all_that_is_needed(run):
         "checkpoints/last.safetensors",
         "config.toml",
         "metrics.jsonl",
+        "model.json",
         "model.safetensors",
         "vocabulary.json",
     ]

@@ -9,9 +9,7 @@ from typing import Any, Literal
 from metarnn.cells import CELLS, cell, check
 from metarnn.cli.tasks import Common, Job
 from metarnn.gradients import FORWARD
-from metarnn.graph import save, trace_cell
 from metarnn.hyper import Omega
-from metarnn.layers import Recurrent
 from metarnn.search import library
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language import (
@@ -27,6 +25,7 @@ from metarnn.tasks.language import (
 from metarnn.tasks.language.ngram import KneserNey, Laplace
 from metarnn.tasks.language.part import parted
 from metarnn.tasks.language.presets import PRESETS
+from metarnn.tasks.pretrained import describe
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress, Reading
 
@@ -122,8 +121,7 @@ class LanguageEntry:
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         job.task.corpus.vocabulary.save(folder.path / VOCABULARY)
-        layers = (layer for layer in job.model.modules() if isinstance(layer, Recurrent))
-        save(trace_cell(next(layers).cell), folder.path / CELL)
+        describe(job.model, folder.path)
 
     def held_out(self, job: Job[Config]) -> str:
         return "test" if "test" in job.task.corpus.splits else "valid"

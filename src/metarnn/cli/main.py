@@ -16,6 +16,13 @@ COMMANDS = {
     "search": ("metarnn.cli.search:search", "find a unit for a task: metarnn search lm"),
     "evaluate": ("metarnn.cli.evaluate:evaluate", "exact scores of a trained model"),
     "generate": ("metarnn.cli.generate:generate", "text from a trained language model"),
+    "classify": ("metarnn.cli.classify:classify", "labels of new sequences"),
+    "forecast": ("metarnn.cli.forecast:forecast", "what follows the end of series"),
+    "export": ("metarnn.cli.export:export", "a trained model for other programs: ONNX, torch"),
+    "compare": (
+        "metarnn.cli.compare:compare",
+        "recurrent units side by side, at equal parameters",
+    ),
     "translate": ("metarnn.cli.translate:translate", "translate standard input, a line each"),
     "diagnose": ("metarnn.cli.diagnose:diagnose", "how far back gradients get, and what is wrong"),
     "adapt": ("metarnn.cli.adapt:adapt", "adapt a few-shot learner to a new task"),

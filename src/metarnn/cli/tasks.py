@@ -19,6 +19,8 @@ from metarnn.training.progress import SILENT, Progress
 TASKS = {
     "lm": "metarnn.cli.lm",
     "translation": "metarnn.cli.translation",
+    "classification": "metarnn.cli.classification",
+    "forecasting": "metarnn.cli.forecasting",
     "fewshot": "metarnn.cli.fewshot",
 }
 

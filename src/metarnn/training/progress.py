@@ -145,6 +145,7 @@ def scores_in_words(scores: Mapping[str, float]) -> str:
     'nll 1.0000  perplexity 2.7183  tokens 1,000'
     """
     counts = ("tokens", "unknown", "ran_off", "beam", "sentences", "tasks", "transductive")
+    counts += ("examples", "windows")
     shown = {
         name: f"{value:,.0f}" if name in counts else f"{value:.4f}"
         for name, value in scores.items()

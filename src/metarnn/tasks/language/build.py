@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -101,7 +101,7 @@ def build_model(
         layers.append(layer)
         inputs = layer.output_size
     cutoffs = tuple(cutoff for cutoff in options.cutoffs if cutoff < vocabulary_size)
-    return LanguageModel(
+    model = LanguageModel(
         vocabulary_size,
         layers,
         embedding=options.embedding,
@@ -112,6 +112,21 @@ def build_model(
         output_dropout=options.output_dropout,
         cutoffs=cutoffs,
     )
+    model.description = {
+        "kind": "language",
+        "vocabulary_size": vocabulary_size,
+        "options": asdict(replace(options, params="")),
+    }
+    return model
+
+
+def restore(description: Mapping[str, Any]) -> LanguageModel:
+    """The model, without its weights, that has this description."""
+    options: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in description["options"].items()
+    }
+    return build_model(description["vocabulary_size"], ModelOptions(**options))
 
 
 def _spread(layer: Recurrent) -> None:

@@ -92,6 +92,9 @@ class LanguageModel(nn.Module):
                 self.weight = nn.Parameter(torch.empty(vocabulary_size, width))
         self.reset_parameters()
 
+    # What `build_model` was given, as plain data, for `tasks.pretrained`.
+    description: dict[str, Any] | None = None
+
     def _check_layers(self, width: int) -> int:
         """Refuse layers that do not fit; the width of what the last one puts out."""
         if not self.layers:

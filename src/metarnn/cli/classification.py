@@ -1,0 +1,159 @@
+"""`metarnn train classification`: labels of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from metarnn.cli.tasks import Common, Job
+from metarnn.tasks.classification import (
+    ClassificationTask,
+    Classifier,
+    ClassifierOptions,
+    build_model,
+    load,
+    predict,
+)
+from metarnn.tasks.classification.baselines import majority, nearest
+from metarnn.tasks.classification.metrics import confusion, f1
+from metarnn.tasks.pretrained import MODEL, describe, described
+from metarnn.training import Folder
+from metarnn.training.progress import SILENT, Progress
+
+SHOWN = 20  # classes whose confusion a person can read
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {
+        "data": "digits",
+        "width": 128,
+        "dropout": 0.2,
+        "batch": 32,
+        "optimizer": "adamw",
+        "lr": 3e-3,
+        "weight_decay": 0.01,
+        "schedule": "cosine",
+        "warmup": 50,
+        "clip": 1.0,
+        "steps": 1500,
+        "validate_every": 100,
+    },
+}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What to read, and how."""
+
+    data: str = "digits"
+    """A file (.ts, .csv, .tsv, .jsonl, .npz, .txt), NAME_TRAIN.ts with NAME_TEST.ts beside it, a
+    folder with one folder of images or texts a class, or what is generated here: digits, shapes
+    (a label a step), morse (labels without places), tones (several labels), visits (missing
+    values)."""
+    labels: Literal["auto", "one", "tags", "ctc", "multi"] = "auto"
+    """What labels are: one of a sequence, tags (one a step), ctc (a sequence of them, places not
+    known), multi (several may hold); auto as the file tells."""
+    pixels: bool = False
+    """Read images pixel by pixel instead of row by row."""
+    split: str = "auto"
+    """Shares of train, valid and test, as in 70/10/20, where files do not tell."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: each class counts as much as any other, however rare."""
+    evaluation_batch: int = 128
+    """Sequences read side by side in an evaluation: its speed, never its result."""
+
+
+@dataclass(frozen=True)
+class Config(Common, ClassifierOptions, Labelled):
+    """Train a classifier of sequences."""
+
+
+class ClassificationEntry:
+    name = "classification"
+    about = "labels of sequences: one, one a step, several, or a sequence of them"
+    kind = Config
+    presets: Mapping[str, Mapping[str, Any]] = PRESETS
+
+    def prepare(
+        self, config: Config, folder: Folder | None = None, show: Progress = SILENT
+    ) -> Job[Config]:
+        known = None
+        if folder is not None and (folder.path / MODEL).exists():
+            known = described(folder.path)
+            assert isinstance(known, Classifier)
+        data = load(
+            config.data,
+            labels=config.labels,
+            pixels=config.pixels,
+            split=config.split,
+            scheme=None if known is None else known.scheme,
+            seed=config.seed,
+        )
+        show.say(_introduction(data))
+        task = ClassificationTask(
+            data, config.batch, config.class_weights, config.seed, config.evaluation_batch
+        )
+        chosen = {f.name: getattr(config, f.name) for f in fields(ClassifierOptions)}
+        if known is not None and config.cell.endswith(".json"):
+            chosen["cell"] = known.options.cell  # a run has its own copy of a cell from a file
+        model = build_model(data.scheme, ClassifierOptions(**chosen))
+        options = model.options
+        config = replace(config, width=options.width, params="", patch=options.patch)
+        return Job(config, task, model)
+
+    def model(self, config: Config, folder: Folder) -> Classifier:
+        model = described(folder.path)
+        assert isinstance(model, Classifier)
+        return model
+
+    def save(self, job: Job[Config], folder: Folder) -> None:
+        describe(job.model, folder.path)
+
+    def held_out(self, job: Job[Config]) -> str:
+        return "test" if "test" in job.task.data.parts else "valid"
+
+    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+        """The confusion of classes, and the accuracy beside those of simple rules."""
+        data = job.task.data
+        scheme, train, test = data.scheme, data["train"], data[self.held_out(job)]
+        if scheme.kind not in ("one", "tags"):
+            return
+        found = predict(job.model, test)
+        guess = np.concatenate([np.atleast_2d(p).argmax(-1) for p in found])
+        truth = np.concatenate([np.atleast_1d(y) for y in test.y])
+        if len(scheme.classes) <= SHOWN:
+            yield from _table(confusion(truth, guess, len(scheme.classes)), scheme.classes)
+        if scheme.kind == "one":
+            yield "accuracy:"
+            rows: dict[str, float | None] = {
+                "this model": scores["accuracy"],
+                "most frequent": majority(train, test),
+            }
+            rows["nearest"] = nearest(train, test, scheme)
+            for name, value in rows.items():
+                if value is not None:
+                    yield f"  {name:<14} {value:.4f}"
+
+
+def _introduction(data: Any) -> str:
+    scheme = data.scheme
+    sizes = ", ".join(f"{name} {len(part):,}" for name, part in data.parts.items())
+    what = "texts" if scheme.alphabet else f"{scheme.channels} channels"
+    more = ", some values missing" if scheme.missing else ""
+    aside = "" if "valid" in data.parts else "; too few to set some aside for validation"
+    length = f"up to {scheme.length:,} steps"
+    return f"{len(scheme.classes)} classes, {what}, {length}{more}; {sizes}{aside}"
+
+
+def _table(counts: np.ndarray, classes: tuple[str, ...]) -> Iterable[str]:
+    width = max(*(len(name) for name in classes), len(f"{counts.max()}"), 4)
+    yield "true class down, answer across, F1 at the end:"
+    yield "  " + " " * width + "".join(f" {name:>{width}}" for name in classes)
+    for name, row, score in zip(classes, counts, f1(counts), strict=True):
+        numbers = "".join(f" {n:>{width}}" for n in row)
+        yield f"  {name:>{width}}{numbers}   {score:.3f}"
+
+
+ENTRY = ClassificationEntry()

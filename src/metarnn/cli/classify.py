@@ -1,0 +1,82 @@
+"""`metarnn classify RUN`: labels of new sequences."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from metarnn.cells import check
+from metarnn.graph.files import beside
+from metarnn.tasks.classification import Classifier, find, predict
+from metarnn.tasks.pretrained import from_pretrained
+from metarnn.training.world import find_device
+
+
+def classify(
+    run: Path, /, data: str = "", out: Path | None = None, pixels: bool = False, device: str = "cpu"
+) -> None:
+    """Label sequences with the model of a run folder, as CSV: an example a line, its label, how
+    probable that is, and the probability of each class.
+
+    Args:
+        run: the run folder, or one written by save_pretrained
+        data: what to label, as for `metarnn train classification`; labels in it are not looked at
+        out: a CSV file to write; by default standard output
+        pixels: images were read pixel by pixel
+        device: where to compute: auto, cpu, cuda
+    """
+    try:
+        _classify(run, data, out, pixels, device)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn classify: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _classify(run: Path, data: str, out: Path | None, pixels: bool, device: str) -> None:
+    place = find_device(device)
+    model = from_pretrained(run)
+    if not isinstance(model, Classifier):
+        check.refuse("run", str(run), "the run of a classifier")
+    scheme = model.scheme
+    found = find(data or "digits", pixels)
+    examples = [replace(e, label=None) for _, part in found.values() for e in part]
+    part = scheme.number(examples)
+    answers = predict(model.to(place), part)
+    lines = [["example", "label", "probability", *scheme.classes]]
+    if scheme.kind == "ctc":
+        lines = [["example", "labels"]]
+        lines += [
+            [str(k + 1), " ".join(scheme.classes[c] for c in answer)]
+            for k, answer in enumerate(answers)
+        ]
+    elif scheme.kind == "tags":
+        lines = [["example", "step", *lines[0][1:]]]
+        for k, rows in enumerate(answers):
+            lines += [[str(k + 1), str(t), *_answer(p, scheme.classes)] for t, p in enumerate(rows)]
+    elif scheme.kind == "multi":
+        lines = [["example", "labels", *scheme.classes]]
+        for k, p in enumerate(answers):
+            held = " ".join(c for c, q in zip(scheme.classes, p, strict=True) if q > 0.5)
+            lines.append([str(k + 1), held, *(f"{q:.4f}" for q in p)])
+    else:
+        lines += [[str(k + 1), *_answer(p, scheme.classes)] for k, p in enumerate(answers)]
+    if out is None:
+        try:
+            csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever read has seen enough: `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    with beside(out) as new, new.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(lines)
+    print(f"{len(answers):,} examples labelled, in {out}")
+
+
+def _answer(p: np.ndarray, classes: tuple[str, ...]) -> list[str]:
+    best = int(p.argmax())
+    return [classes[best], f"{p[best]:.4f}", *(f"{q:.4f}" for q in p)]

@@ -1,0 +1,125 @@
+"""`metarnn compare`: recurrent units side by side on a generated problem, at equal parameters."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from metarnn.cells import CELLS, check
+from metarnn.graph.files import write
+from metarnn.layers.chrono import chrono as remember
+from metarnn.report.curves import curves
+from metarnn.tasks.stack import StackOptions, solved
+from metarnn.tasks.synthetic.problems import PROBLEMS, SyntheticTask, build_model
+from metarnn.training import NotFinite, Settings, Trainer
+from metarnn.training.progress import clock
+
+
+def compare(
+    task: str = "adding",
+    cells: str = "lstm,gru,sru,elman",
+    length: int = 0,
+    params: str = "20k",
+    layers: int = 1,
+    steps: int = 1000,
+    batch: int = 32,
+    lr: float = 1e-2,
+    seeds: int = 1,
+    chrono: bool = True,
+    out: Path = Path("compare.svg"),
+) -> None:
+    """Train each unit on a generated problem and show how they learn, at equal parameters.
+
+    Args:
+        task: adding, copy, recall, early, noise, breaks, parity, anbn, anbncn, dyck, addition,
+            lorenz, mackey-glass or van-der-pol
+        cells: names of units, with commas between, or files with a cell's graph
+        length: steps of a sequence, for copy the delay; 0 for the problem's own
+        params: parameters of each model; the width follows
+        layers: how many layers
+        steps: updates of the weights
+        batch: sequences in an update
+        lr: learning rate, at its highest
+        seeds: train each so often, from different starts; the median is shown
+        chrono: the gates of LSTM and GRU start such that they remember as long as sequences are
+        out: the picture to draw
+    """
+    try:
+        names = cells.split(",")
+        _compare(task, names, length, params, layers, steps, batch, lr, seeds, chrono, out)
+    except (ValueError, OSError) as error:
+        print(f"metarnn compare: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _compare(
+    task: str,
+    cells: list[str],
+    length: int,
+    params: str,
+    layers: int,
+    steps: int,
+    batch: int,
+    lr: float,
+    seeds: int,
+    long: bool,
+    out: Path,
+) -> None:
+    check.one_of("task", task, PROBLEMS)
+    check.size("seeds", seeds)
+    for name in cells:
+        if not name.endswith(".json"):
+            check.one_of("cells", name, CELLS)
+    every = max(steps // 40, 1)
+    shown: dict[str, list[tuple[float, float]]] = {}
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    for title in ("cell", "width", "parameters", "loss", "lowest … highest", "accuracy", "time"):
+        table.add_column(title, justify="left" if title == "cell" else "right")
+    for name in cells:
+        options = solved(
+            StackOptions(cell=name, layers=layers, params=params),
+            lambda chosen: build_model(task, chosen),
+        )
+        ends, histories, accuracies, took = [], [], [], 0.0
+        size = 0
+        for seed in range(seeds):
+            problem = SyntheticTask(task, length, batch, seed)
+            settings = Settings(
+                steps=steps, batch=batch, lr=lr, schedule="cosine", floor=0.02,
+                warmup=min(100, steps // 10), validate_every=every, seed=seed,
+            )  # fmt: skip
+            model = build_model(task, options)
+            if long:
+                remember(model.layers, length or PROBLEMS[task].length)
+            size = sum(weight.numel() for weight in model.parameters())
+            trainer = Trainer(problem, model, settings)
+            try:
+                took += trainer.fit().elapsed
+                scores = problem.evaluate(model.eval(), "test")
+            except NotFinite:
+                scores = {"loss": math.inf, "accuracy": 0.0}
+            ends.append(scores["loss"])
+            accuracies.append(scores.get("accuracy", math.nan))
+            histories.append(list(trainer.at.scores))
+        middle = sorted(range(seeds), key=lambda k: ends[k])[(seeds - 1) // 2]
+        shown[name] = [(every * (k + 1), v) for k, v in enumerate(histories[middle])]
+        spread = f"{min(ends):.4g} … {max(ends):.4g}" if seeds > 1 else ""
+        right = accuracies[middle]
+        table.add_row(
+            name, f"{options.width}", f"{size:,}", f"{ends[middle]:.4g}", spread,
+            "" if math.isnan(right) else f"{right:.1%}", clock(took),
+        )  # fmt: skip
+        print(f"{name}: loss {ends[middle]:.4g} after {steps:,} updates", file=sys.stderr)
+    blind = PROBLEMS[task].blind
+    steps_of = length or PROBLEMS[task].length
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    if not math.isnan(blind):
+        console.print(f"the best answer without memory: loss {blind:.4g}")
+    level = None if math.isnan(blind) else ("no memory", blind)
+    write(out, curves(shown, f"{task}, {steps_of} steps, {params} parameters", level))
+    console.print(f"learning curves drawn to {out}")

@@ -1,0 +1,162 @@
+"""`metarnn export RUN`: a trained model for other programs."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from metarnn.cells import Theta, check
+from metarnn.graph.files import beside
+from metarnn.layers import Recurrent
+from metarnn.tasks.onnx import FORMS, Exported
+from metarnn.tasks.onnx import export as to_onnx
+from metarnn.tasks.pretrained import from_pretrained
+from metarnn.tasks.session import flat
+
+CLOSE = 1e-4  # float32 in another order of sums
+
+
+def export(
+    run: Path,
+    /,
+    to: Literal["onnx", "torch"] = "onnx",
+    form: Literal["all", "step", "sequence"] = "all",
+    int8: bool = False,
+    out: Path | None = None,
+) -> None:
+    """Write the model of a run folder for other programs, and check it against the original.
+
+    Args:
+        run: the run folder, or one written by save_pretrained
+        to: onnx, or torch (a program of torch.export; the step only)
+        form: step is fed one step at a time, with its state; sequence reads whole ones, of any
+            number and length
+        int8: also a step whose recurrent products are rounded to a byte (ONNX), and what that costs
+        out: the folder to write to; by default the run's own
+    """
+    try:
+        _export(run, to, form, int8, out or run)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn export: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _export(run: Path, to: str, form: str, int8: bool, out: Path) -> None:
+    model = from_pretrained(run)
+    out.mkdir(parents=True, exist_ok=True)
+    if to == "torch":
+        if form == "sequence" or int8:
+            advice = "ONNX has both: --to onnx."
+            check.refuse("form", form, "step, in float32, of a program of torch", advice)
+        _write_torch(model, out / "step.pt2")
+        return
+    layers = [m for m in model.modules() if isinstance(m, Recurrent)]
+    wanted = [f for f in FORMS if form in ("all", f)]
+    if form == "all" and any(layer.bidirectional for layer in layers):
+        print("no step: a layer that reads from both ends needs whole sequences")
+        wanted = ["sequence"]
+    for one in wanted:
+        _write_onnx(to_onnx(model, one), out / f"{one}.onnx")
+        if int8:
+            _write_onnx(to_onnx(model, one, int8=True), out / f"{one}.int8.onnx", rounded=True)
+
+
+def _write_onnx(found: Exported, path: Path, rounded: bool = False) -> None:
+    size = f"{path}: {len(found.content):,} bytes"
+    if importlib.util.find_spec("onnxruntime") is None:
+        _write(path, found.content)
+        print(f"{size}; not checked, which needs the package onnxruntime")
+        return
+    import onnxruntime  # pyright: ignore[reportMissingImports]
+
+    answers = onnxruntime.InferenceSession(found.content).run(None, found.inputs)
+    pairs = zip(answers, found.outputs, strict=True)
+    gap = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
+    if not rounded and not gap < CLOSE:
+        raise ValueError(f"{path} is not written: it is {gap:.1e} away from the model")
+    _write(path, found.content)
+    cost = " (what rounding to a byte costs)" if rounded else ""
+    print(f"{size}, at most {gap:.1e} away from the model{cost}")
+
+
+def _write(path: Path, content: bytes) -> None:
+    with beside(path) as new:
+        new.write_bytes(content)
+
+
+class _Step(nn.Module):
+    """A step with its state flat, as programs take it."""
+
+    def __init__(self, model: nn.Module, shape: Any) -> None:
+        super().__init__()
+        self.model, self.shape = model, shape
+        for layer in model.modules():
+            if isinstance(layer, Recurrent):
+                _check_plain(layer)
+                object.__setattr__(layer, "step", partial(_plain_step, layer))
+
+    def forward(self, x: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        step: Any = self.model.step
+        y, after = step(x, _nested(self.shape, iter(state)))
+        return y, *flat(after)
+
+
+def _check_plain(layer: Recurrent) -> None:
+    if layer.cell.given or layer.cell.window > 1 or layer.bidirectional:
+        why = "one direction of a unit that reads its input and its state alone"
+        check.refuse("layer", str(layer.cell), why, "ONNX has more: --to onnx.")
+
+
+def _plain_step(layer: Recurrent, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+    """`layer.step` in plain operations, which an export can follow."""
+    parts = state if isinstance(state, tuple) else (state,)
+    finals = []
+    for k, cell in enumerate(layer.floors):
+        theta = Theta(cell, layer.weights(k))
+        drive = cell.drive(theta, x)
+        new = cell.step(theta, drive, tuple(part[k] for part in parts))
+        y = cell.output(theta, drive, new)
+        x = y + x if layer.residual and k else y
+        finals.append(new)
+    final = tuple(torch.stack(part) for part in zip(*finals, strict=True))
+    return x, final[0] if len(final) == 1 else final
+
+
+def _nested(shape: Any, tensors: Any) -> Any:
+    if isinstance(shape, torch.Tensor):
+        return next(tensors)
+    return tuple(_nested(part, tensors) for part in shape)
+
+
+@torch.no_grad()
+def _write_torch(model: Any, path: Path) -> None:
+    if not callable(getattr(model, "step", None)):
+        check.refuse("model", type(model).__name__, "a model that can be fed step by step")
+    embedded = getattr(model, "embedding", None)
+    if embedded is not None:
+        x = torch.randint(embedded.num_embeddings, (3,))
+    else:
+        width = model.scheme.channels if hasattr(model, "scheme") else model.vocabulary_size
+        x = torch.randn(3, width)
+    _, state = model.step(x, None)
+    step, batch = _Step(model, state), torch.export.Dim("batch", min=1)
+    arguments = (x, *flat(state))
+    shapes = ({0: batch}, tuple({1: batch} for _ in arguments[1:]))
+    program = torch.export.export(step, arguments, dynamic_shapes=shapes)
+    other = (x[:2], *(part[:, :2] for part in arguments[1:]))
+    pairs = zip(program.module()(*other), step(*other), strict=True)
+    gap = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
+    if not gap < CLOSE:
+        raise ValueError(f"{path} is not written: it is {gap:.1e} away from the model")
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    _write(path, content.getvalue())
+    print(f"{path}: {path.stat().st_size:,} bytes, at most {gap:.1e} away from the model")

@@ -1,0 +1,61 @@
+"""`metarnn forecast RUN`: what follows the end of series."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from metarnn.cells import check
+from metarnn.cli import forecasting
+from metarnn.cli.tasks import open_run
+from metarnn.graph.files import beside
+from metarnn.tasks.forecasting import Forecaster, load_panel
+from metarnn.tasks.forecasting.future import SHOWN, future
+from metarnn.tasks.pretrained import from_pretrained
+from metarnn.training.world import find_device
+
+
+def forecast(run: Path, /, data: str = "", out: Path | None = None, device: str = "cpu") -> None:
+    """Forecast with the model of a run folder, from the end of each series on, as CSV: a line for
+    each step of each series, with quantiles where the model tells them.
+
+    Args:
+        run: the run folder
+        data: the series up to now, a file like the one trained on; by default that one
+        out: a CSV file to write; by default standard output
+        device: where to compute: auto, cpu, cuda
+    """
+    try:
+        _forecast(run, data, out, device)
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn forecast: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _forecast(path: Path, data: str, out: Path | None, device: str) -> None:
+    place = find_device(device)
+    run = open_run(path)
+    if not isinstance(run.config, forecasting.Config):
+        check.refuse("run", str(path), f"the run of a forecaster, not of {run.entry.name!r}")
+    model = from_pretrained(path)
+    assert isinstance(model, Forecaster)
+    panel = load_panel(data or run.config.data, **forecasting.columns(run.config))
+    torch.manual_seed(run.config.seed)
+    rows = future(model.to(place), panel)
+    quantiles = [f"q{round(100 * q)}" for q in SHOWN] if len(rows[0]) > 4 else []
+    lines = [["series", "channel", "date", "forecast", *quantiles]]
+    lines += [[*row[:3], *(f"{value:.6g}" for value in row[3:])] for row in rows]
+    if out is None:
+        try:
+            csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever read has seen enough: `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    with beside(out) as new, new.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(lines)
+    print(f"{model.scheme.horizon} steps of {len(panel.series)} series, in {out}")

@@ -1,0 +1,331 @@
+"""Labelled sequences in files: .ts, CSV, JSON lines, .npz, text, images."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metarnn.tasks.classification.examples import Example, Kind
+from metarnn.tasks.classification.images import SUFFIXES as IMAGES
+from metarnn.tasks.classification.images import read_image
+
+Found = tuple[Kind, list[Example]]
+LABELS = ("label", "class", "target", "y")
+GROUPS = ("id", "sequence", "series", "case_id")
+TIMES = ("time", "t", "timestamp")
+MISSING = ("", "?", "nan", "na", "null", "none")
+
+
+def read_ts(path: Path) -> Found:
+    """The UCR/UEA format: `@` headers, then `v,v,…:v,v,…:label`, a dimension between colons.
+
+    With `@timestamps true` a step is `(time,value)`.
+    """
+    header: dict[str, list[str]] = {}
+    examples, data = [], False
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            line = line.strip()
+            if not line or line.startswith(("#", "%")):
+                continue
+            if not data:
+                if not line.startswith("@"):
+                    raise _wrong(path, number, f"{line[:40]!r} before @data")
+                key, *rest = line[1:].split()
+                data = key.lower() == "data"
+                header[key.lower()] = rest
+                continue
+            try:
+                examples.append(_ts_case(line, header))
+            except ValueError as error:
+                raise _wrong(path, number, str(error)) from None
+    if not data:
+        raise ValueError(f"{path}: there is no @data in it, so it is no .ts file")
+    return "one", examples
+
+
+def _ts_case(line: str, header: dict[str, list[str]]) -> Example:
+    labelled = header.get("classlabel", ["true"])[:1] != ["false"]
+    timed = header.get("timestamps", ["false"])[0].lower() == "true"
+    if timed:
+        dimensions, label = _ts_timed(line, labelled)
+        steps = sorted({t for dimension in dimensions for t in dimension})
+        place = {t: k for k, t in enumerate(steps)}
+        x = np.full((len(steps), len(dimensions)), np.nan, np.float32)
+        for channel, dimension in enumerate(dimensions):
+            for t, value in dimension.items():
+                x[place[t], channel] = value
+        return Example(x, label, np.array(steps))
+    *texts, label = line.split(":") if labelled else [*line.split(":"), ""]
+    rows = [[_number(v) for v in text.split(",")] for text in texts]
+    if not rows:
+        raise ValueError(f"{line[:40]!r} has no values before a label")
+    x = np.full((max(map(len, rows)), len(rows)), np.nan, np.float32)
+    for channel, values in enumerate(rows):
+        x[: len(values), channel] = values
+    return Example(x, label.strip() or None if label.strip() != "?" else None)
+
+
+def _ts_timed(line: str, labelled: bool) -> tuple[list[dict[float, float]], str | None]:
+    """The (time,value) pairs of each dimension: colons part them, but stand in dates as well."""
+    body, label = line, None
+    if labelled:
+        body, _, label = line.rpartition(":")
+    dimensions: list[dict[float, float]] = [{}]
+    rest = body.strip()
+    while rest:
+        if rest[0] == ":":
+            dimensions.append({})
+        elif rest[0] == "(":
+            end = rest.find(")")
+            when, comma, value = rest[1:end].rpartition(",")
+            if end < 0 or not comma:
+                raise ValueError(f"{rest[:30]!r} is no (time,value)")
+            dimensions[-1][_time(when)] = _number(value)
+            rest = rest[end:]
+        elif rest[0] not in ", ":
+            raise ValueError(f"{rest[:30]!r} is no (time,value)")
+        rest = rest[1:]
+    return dimensions, label
+
+
+def read_csv(path: Path) -> Found:
+    """CSV with a header. With a column `id`, `sequence` or `series` a row is a step; else a row is
+    a sequence of its numeric columns, or a `text`. The label is in the column `label`, `class`,
+    `target` or `y`, or the last. Where the labels of one sequence differ, they are tags."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
+        rows = [row for row in csv.reader(file, dialect) if row]
+    if len(rows) < 2:
+        raise ValueError(f"{path}: expected a header and at least one row")
+    names = [name.strip().lower() for name in rows[0]]
+    for number, row in enumerate(rows[1:], 2):
+        if len(row) != len(names):
+            raise _wrong(path, number, f"{len(row)} fields, but the header has {len(names)}")
+    columns = {name: [row[k].strip() for row in rows[1:]] for k, name in enumerate(names)}
+    group = next((name for name in GROUPS if name in columns), None)
+    label = next((name for name in LABELS if name in columns), None)
+    if "text" in columns:
+        labels = columns[label] if label else [""] * (len(rows) - 1)
+        pairs = zip(columns["text"], labels, strict=True)
+        return "one", [Example(text, name or None) for text, name in pairs]
+    if label is None and group is None:
+        label = names[-1]
+    when = next((name for name in TIMES if name in columns), None) if group else None
+    values = [name for name in names if name not in (group, label, when)]
+    try:
+        x = np.array([[_number(v) for v in columns[name]] for name in values], np.float32).T
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}, in one of the columns {', '.join(values)}") from None
+    if group is None:
+        labels = columns[label] if label else [None] * len(x)
+        return "one", [
+            Example(_trimmed(row)[:, None], name or None)
+            for row, name in zip(x, labels, strict=True)
+        ]
+    return _grouped(x, columns, group, label, when)
+
+
+def _grouped(
+    x: np.ndarray, columns: dict[str, list[str]], group: str, label: str | None, when: str | None
+) -> Found:
+    """Sequences of the rows that share an id, in the order in which they come or by their time."""
+    places: dict[str, list[int]] = {}
+    for k, name in enumerate(columns[group]):
+        places.setdefault(name, []).append(k)
+    tags = label is not None and any(
+        len({columns[label][k] for k in members}) > 1 for members in places.values()
+    )
+    examples = []
+    for members in places.values():
+        times = None
+        if when is not None:
+            times = np.array([_time(columns[when][k]) for k in members])
+            order = np.argsort(times, kind="stable")
+            times, members = times[order], [members[k] for k in order]
+        named = tuple(columns[label][k] for k in members) if label else ("",)
+        found = (named if tags else named[0] or None) if label else None
+        examples.append(Example(x[members], found, times))
+    return ("tags" if tags else "one"), examples
+
+
+def read_jsonl(path: Path) -> Found:
+    """An object a line: `x` (numbers, rows of numbers or a text; also `text`), `time`, and one of
+    `label`, `tags` (one a step), `labels` (all that hold), `target` (in their order, no place)."""
+    kinds: dict[str, Kind] = {"label": "one", "tags": "tags", "labels": "multi", "target": "ctc"}
+    kind: Kind | None = None
+    examples = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            key = next((key for key in kinds if key in row), None)
+            if key is not None and kind not in (None, kinds[key]):
+                raise ValueError(f"{key!r}, but lines before have labels of another kind")
+            kind = kinds[key] if key else kind
+            label = row.get(key) if key else None
+            if isinstance(label, list):
+                label = tuple(map(str, label))
+            elif label is not None:
+                label = tuple(label) if key == "target" else str(label)
+            times = row.get("time")
+            times = None if times is None else np.array([_time(t) for t in times], np.float64)
+            x = row["x"] if "x" in row else row["text"]
+            examples.append(Example(x if isinstance(x, str) else _rows(x), label, times))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise _wrong(path, number, str(error)) from None
+        except KeyError:
+            raise _wrong(path, number, "there is no 'x' and no 'text'") from None
+    return kind or "one", examples
+
+
+def read_npz(path: Path) -> Found:
+    """Arrays `x` [N, T] or [N, T, C] and `y`, perhaps `lengths` [N] and `times` [N, T]; y is [N],
+    [N, T] (tags) or, of 0 and 1 in fewer columns than steps, [N, K] (several labels)."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return _arrays({name: arrays[name] for name in arrays.files}, str(path))
+
+
+def read_npz_splits(path: Path) -> dict[str, Found] | None:
+    """The splits of a file with `x_train`, `y_train`, `x_test`, … in it."""
+    with np.load(path, allow_pickle=False) as arrays:
+        splits = [name[2:] for name in arrays.files if name.startswith("x_")]
+        return {
+            split: _arrays(
+                {n.removesuffix(f"_{split}"): arrays[n] for n in arrays.files if n.endswith(split)},
+                f"{path} ({split})",
+            )
+            for split in splits
+        } or None
+
+
+def _arrays(arrays: dict[str, np.ndarray], source: str) -> Found:
+    if "x" not in arrays:
+        raise ValueError(f"{source}: has {', '.join(arrays)}; expected x, y")
+    x = arrays["x"]
+    x = x[:, :, None] if x.ndim == 2 else x
+    if x.ndim != 3:
+        raise ValueError(f"{source}: x has the shape {x.shape}; expected [N, T] or [N, T, C]")
+    n, steps, _ = x.shape
+    lengths = arrays.get("lengths", np.full(n, steps))
+    times = arrays.get("times")
+    y, kind = arrays.get("y"), "one"
+    if y is not None and (y.ndim > 2 or len(y) != n):
+        raise ValueError(f"{source}: y has the shape {y.shape}; expected [{n}, …]")
+    if y is not None and y.ndim == 2 and y.shape[1] > 1:
+        kind = "tags" if y.shape[1] == steps else "multi"
+    examples = []
+    for k in range(n):
+        stop, label = int(lengths[k]), None
+        if y is not None and kind == "one":
+            label = str(y[k].item())
+        elif y is not None and kind == "tags":
+            label = tuple(str(v) for v in y[k][:stop].tolist())
+        elif y is not None:
+            label = tuple(str(c) for c in np.flatnonzero(y[k]))
+        when = None if times is None else times[k][:stop].astype(np.float64)
+        examples.append(Example(x[k][:stop].astype(np.float32), label, when))
+    return kind, examples
+
+
+def read_text(path: Path) -> Found:
+    """A text a line: `label<TAB>text`."""
+    examples = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        label, tab, text = line.partition("\t")
+        if not line.strip():
+            continue
+        if not tab:
+            raise _wrong(path, number, "expected label<TAB>text")
+        examples.append(Example(text, label.strip() or None))
+    return "one", examples
+
+
+def read_folder(path: Path, pixels: bool = False) -> Found:
+    """A folder a class, with images (sequences of rows, or of pixels) or texts in it."""
+    examples: list[Example] = []
+    for folder in sorted(p for p in path.iterdir() if p.is_dir() and p.name[0] != "."):
+        for file in sorted(folder.rglob("*")):
+            suffix = file.suffix.lower()
+            if suffix in IMAGES:
+                image = read_image(file)
+                rows = (
+                    image.reshape(-1, image.shape[2]) if pixels else image.reshape(len(image), -1)
+                )
+                examples.append(Example(rows, folder.name))
+            elif suffix == ".txt":
+                examples.append(Example(file.read_text(encoding="utf-8"), folder.name))
+    if len({isinstance(e.x, str) for e in examples}) != 1:
+        raise ValueError(f"{path}: expected a folder a class, with images or with .txt in them")
+    return "one", examples
+
+
+READERS: dict[str, Callable[[Path], Found]] = {
+    ".ts": read_ts,
+    ".csv": read_csv,
+    ".tsv": lambda path: read_text(path) if _is_pairs(path) else read_csv(path),
+    ".jsonl": read_jsonl,
+    ".npz": read_npz,
+    ".txt": read_text,
+}
+
+
+def read(path: Path) -> Found:
+    """The examples of a file, by its ending."""
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{path}: expected a file that ends in {', '.join(READERS)}")
+    try:
+        kind, examples = reader(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text: {error.reason} at byte {error.start}") from None
+    if not examples:
+        raise ValueError(f"{path}: there is no example in it")
+    return kind, examples
+
+
+def _is_pairs(path: Path) -> bool:
+    with path.open(encoding="utf-8") as file:
+        first = file.readline().rstrip("\n").lower().split("\t")
+    return len(first) == 2 and "text" not in first
+
+
+def _rows(x: Sequence[Any]) -> np.ndarray:
+    """Numbers, or rows of numbers, with null for what is missing, as [T, C]."""
+    nested = [v if isinstance(v, list) else [v] for v in x]
+    if len({len(v) for v in nested}) > 1:
+        raise ValueError("rows of different lengths in 'x'")
+    return np.array([[_number(v) for v in row] for row in nested], np.float32)
+
+
+def _trimmed(row: np.ndarray) -> np.ndarray:
+    """Without what is missing at the end: shorter sequences in a table of fixed width."""
+    there = np.flatnonzero(np.isfinite(row))
+    return row[: there[-1] + 1] if len(there) else row[:1]
+
+
+def _number(value: Any) -> float:
+    if value is None or (isinstance(value, str) and value.strip().lower() in MISSING):
+        return float("nan")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{value!r} is no number") from None
+
+
+def _time(value: Any) -> float:
+    """A number, or a date as seconds."""
+    try:
+        return float(value)
+    except ValueError:
+        return float(np.datetime64(str(value).strip().replace(" ", "T"), "ms").astype(float)) / 1000
+
+
+def _wrong(path: Path, line: int, what: str) -> ValueError:
+    return ValueError(f"{path}, line {line}: {what}")

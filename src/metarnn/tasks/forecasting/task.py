@@ -1,0 +1,122 @@
+"""Forecasting as a task: windows, loss, and scores from every origin of a split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from metarnn.tasks.forecasting.baselines import Baseline
+from metarnn.tasks.forecasting.likelihoods import LEVELS
+from metarnn.tasks.forecasting.metrics import Scores
+from metarnn.tasks.forecasting.model import Forecaster
+from metarnn.tasks.forecasting.windows import Window, Windows
+from metarnn.tasks.shuffle import ShuffledBatches
+from metarnn.tasks.task import Loss, Shard
+
+VALIDATION = 2000  # windows are enough to compare one validation with the next
+
+
+@dataclass(frozen=True)
+class ForecastingTask:
+    """Tell what follows.
+
+    >>> from metarnn.tasks import forecasting
+    >>> windows = forecasting.load("sunspots", horizon=10)
+    >>> task = ForecastingTask(windows, batch=8)
+    >>> model = forecasting.build_model(windows.scheme, forecasting.ForecasterOptions(width=8))
+    >>> task.loss(model, next(task.batches(Shard()))).count
+    80
+    >>> list(task.evaluate(model, "test"))
+    ['crps', 'mse', 'mae', 'mase', 'smape', 'coverage', 'windows']
+
+    windows  see `load`
+    batch    windows of a batch, over all processes
+    seed     of their order
+    stride   steps from one origin of a back-test to the next; validations have fewer
+    """
+
+    windows: Windows
+    batch: int = 64
+    seed: int = 0
+    stride: int = 1
+    evaluation_batch: int = 512
+
+    @property
+    def batches_per_epoch(self) -> float:
+        return len(self.windows.origins("train")) / self.batch
+
+    def batches(self, shard: Shard) -> ShuffledBatches[Window]:
+        origins = self.windows.origins("train")
+        return ShuffledBatches(
+            len(origins),
+            self.batch,
+            lambda chosen: self.windows.at(origins[chosen]),
+            seed=self.seed,
+            shard=shard,
+        )
+
+    def loss(self, model: nn.Module, batch: Window, carried: Any = None) -> Loss:
+        assert isinstance(model, Forecaster)
+        batch = batch.to(next(model.parameters()).device)
+        p, y = model(batch), model.targets(batch)
+        there = y.isfinite()
+        each = model.likelihood.loss(p.float(), y.nan_to_num(0.0))
+        count = int(there.sum())
+        return Loss(torch.where(there, each, 0.0).sum() / max(count, 1), max(count, 1))
+
+    def evaluate(self, model: nn.Module, split: str = "valid") -> dict[str, float]:
+        """Scores over the windows of a split, from every origin; the first is to be made small."""
+        stride = self.stride
+        if split == "valid":
+            many = len(self.windows.origins(split))
+            stride = max(stride, many // VALIDATION)
+        return self.backtest(model, split, stride)
+
+    def backtest(
+        self, model: nn.Module | Baseline, split: str = "test", stride: int = 1
+    ) -> dict[str, float]:
+        """Rolling origin: a forecast every `stride` steps, each from all that was known by then."""
+        scores, count = self.scores(model, split, stride)
+        found = scores.result()
+        first = "crps" if "crps" in found else "mse"
+        return {first: found.pop(first), **found, "windows": float(count)}
+
+    @torch.no_grad()
+    def scores(
+        self, model: nn.Module | Baseline, split: str = "test", stride: int = 1
+    ) -> tuple[Scores, int]:
+        scores = Scores(self.windows)
+        origins = self.windows.origins(split, stride)
+        for part in np.array_split(origins, max(-(-len(origins) // self.evaluation_batch), 1)):
+            window = self.windows.at(part)
+            if not isinstance(model, Forecaster):
+                scores.add(window, model(window))
+                continue
+            window = window.to(next(model.parameters()).device)
+            told = model.forecast(window)
+            crps = None
+            if told.quantiles is not None:
+                y = window.y.nan_to_num(0.0)
+                if told.parameters is not None:
+                    crps = model.likelihood.crps(told.parameters, y)
+                else:
+                    crps = _pinball(told.quantiles, y)
+            scores.add(window, told.mean, told.quantiles, crps)
+        return scores, len(origins)
+
+    def beside(
+        self, baselines: Mapping[str, Baseline], split: str = "test"
+    ) -> dict[str, dict[str, float]]:
+        """The scores of the baselines on the same windows."""
+        return {name: self.backtest(rule, split, self.stride) for name, rule in baselines.items()}
+
+
+def _pinball(quantiles: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    level = y.new_tensor(LEVELS).view(-1, 1, 1, 1)
+    gap = y - quantiles
+    return 2 * torch.maximum(level * gap, (level - 1) * gap).mean(0)

@@ -1,0 +1,108 @@
+"""Models as folders: model.json tells how to build one, model.safetensors its weights.
+
+A run folder is such a folder too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import nn
+
+from metarnn.cells import check
+from metarnn.graph import save as save_graph
+from metarnn.graph import trace_cell
+from metarnn.graph.files import beside, write
+from metarnn.layers import Recurrent
+
+MODEL, WEIGHTS, CELL = "model.json", "model.safetensors", "cell.json"
+# The module of each kind of model has `restore(description) -> model`, and its models a
+# `description`: plain data, without what stands in cell.json.
+KINDS = {
+    "language": "metarnn.tasks.language.build",
+    "classification": "metarnn.tasks.classification.model",
+    "forecasting": "metarnn.tasks.forecasting.model",
+}
+
+
+def describe(model: nn.Module, folder: str | os.PathLike[str]) -> None:
+    """Write all but the weights of a model: model.json, and its unit as a graph in cell.json."""
+    description = getattr(model, "description", None)
+    if not isinstance(description, dict):
+        check.refuse("model", type(model).__name__, "a model of a task, which has a description")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    unit = next(layer for layer in model.modules() if isinstance(layer, Recurrent)).cell
+    save_graph(trace_cell(unit), folder / CELL)
+    options = dict(description["options"])
+    if options["cell"].endswith(".json"):
+        options["cell"] = CELL
+    write(folder / MODEL, json.dumps({**description, "options": options}, indent=1) + "\n")
+
+
+def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
+    """Write a model as a folder, from which `from_pretrained` makes it again.
+
+    >>> from metarnn.tasks.classification import ClassifierOptions, build_model, load
+    >>> model = build_model(load("digits").scheme, ClassifierOptions(width=4))
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_pretrained(model, folder)
+    ...     again = from_pretrained(folder)
+    >>> again.head.weight.equal(model.head.weight)
+    True
+    """
+    describe(model, folder)
+    weights = {name: w.detach().cpu().contiguous() for name, w in model.state_dict().items()}
+    with beside(Path(folder) / WEIGHTS) as new:
+        new.write_bytes(save(weights))
+
+
+def from_pretrained(source: str | os.PathLike[str]) -> nn.Module:
+    """The model of a folder that `save_pretrained` or `metarnn train` wrote, for use.
+
+    `hf:OWNER/NAME` is fetched from the Hugging Face hub, which needs the package huggingface_hub.
+    """
+    folder = _fetched(str(source)) if str(source).startswith("hf:") else Path(source)
+    model = described(folder)
+    if not (folder / WEIGHTS).exists():
+        raise FileNotFoundError(
+            f"{folder} has no {WEIGHTS} yet: a run has it after its first validation"
+        )
+    try:
+        model.load_state_dict(load_file(folder / WEIGHTS))
+    except (RuntimeError, SafetensorError) as error:
+        raise ValueError(f"{folder / WEIGHTS} does not fit {folder / MODEL}: {error}") from None
+    return model.eval()
+
+
+def described(folder: Path) -> nn.Module:
+    """The model that a folder describes, with no weights yet."""
+    path = folder / MODEL
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} holds no model: there is no {MODEL} in it")
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+        kind = check.one_of("kind", description["kind"], KINDS)
+        options = description["options"]
+        if options["cell"].endswith(".json"):
+            options["cell"] = str(folder / CELL)
+        return importlib.import_module(KINDS[kind]).restore(description)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} describes no model: {error}") from None
+
+
+def _fetched(source: str) -> Path:
+    try:
+        from huggingface_hub import snapshot_download  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            f"{source} needs the package huggingface_hub: pip install 'metarnn[hub]'"
+        ) from None
+    files = [MODEL, WEIGHTS, CELL, "*.json"]
+    return Path(snapshot_download(source.removeprefix("hf:"), allow_patterns=files))

@@ -1,0 +1,56 @@
+"""`metarnn train classification`, `evaluate` and `classify`."""
+
+import csv
+
+import pytest
+
+from metarnn.cli.main import main
+from metarnn.training import Folder, checkpoint
+
+SMALL = (
+    *("--width", "6", "--batch", "4", "--steps", "4", "--validate-every", "2", "--device", "cpu"),
+    *("--schedule", "constant"),
+)
+TS = "@classLabel true a b\n@data\n" + "1,2,3:a\n3,2,1:b\n1,2,4:a\n5,2,1:b\n" * 3
+
+
+@pytest.fixture
+def data(tmp_path):
+    for part in ("TRAIN", "TEST"):
+        (tmp_path / f"Toy_{part}.ts").write_text(TS)
+    return tmp_path / "Toy_TRAIN.ts"
+
+
+def test_from_a_file_to_labels(data, tmp_path, capsys):
+    run, out = tmp_path / "run", tmp_path / "labels.csv"
+    train = ["train", "classification", "--data", str(data), "--out", str(run), *SMALL]
+    assert main(train) == 0
+    printed = capsys.readouterr().out
+    for word in ("accuracy", "macro_f1", "true class", "most frequent", "nearest"):
+        assert word in printed
+    assert main(["evaluate", str(run)]) == 0
+    assert "calibration_error" in capsys.readouterr().out
+    assert main(["classify", str(run), "--data", str(data), "--out", str(out)]) == 0
+    rows = list(csv.DictReader(out.open()))
+    assert len(rows) == 24
+    for row in rows:
+        assert float(row["probability"]) == max(float(row["a"]), float(row["b"]))
+
+
+def test_a_run_that_goes_on_ends_as_one_that_never_stopped(data, tmp_path):
+    def train(out, *flags):
+        first = ["train", "classification", "--data", str(data), "--out", str(tmp_path / out)]
+        assert main([*first, *SMALL, *flags]) == 0
+
+    train("whole")
+    train("parts", "--steps", "2")
+    flags = ["--resume", "--out", str(tmp_path / "parts"), "--steps", "4"]
+    assert main(["train", "classification", *flags]) == 0
+    ours, theirs = (checkpoint.load(Folder(tmp_path / out).last) for out in ("whole", "parts"))
+    assert all(w.equal(theirs["weights"][name]) for name, w in ours["weights"].items())
+
+
+def test_only_a_classifier_classifies(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["classify", str(tmp_path)])
+    assert "model.json" in capsys.readouterr().err

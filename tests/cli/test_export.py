@@ -1,0 +1,63 @@
+"""`metarnn export`."""
+
+import pytest
+import torch
+
+from metarnn.cli.main import main
+from metarnn.tasks.classification import ClassifierOptions, Scheme
+from metarnn.tasks.classification import build_model as build_classifier
+from metarnn.tasks.language import ModelOptions, build_model
+from metarnn.tasks.onnx import export
+from metarnn.tasks.pretrained import save_pretrained
+
+SCHEME = Scheme("one", ("a", "b", "c"), 2, mean=(1, 2), std=(3, 4), length=20)
+
+
+def models():
+    for pool in ("last", "mean", "max", "attention"):
+        options = ClassifierOptions(width=6, layers=2, bidirectional=False, pool=pool)
+        yield pytest.param(build_classifier(SCHEME, options), True, id=pool)
+        both = ClassifierOptions(width=6, pool=pool, patch=3)
+        yield pytest.param(build_classifier(SCHEME, both), False, id=f"{pool}-both-ends-patches")
+    yield pytest.param(build_model(20, ModelOptions(width=8, layers=2, embedding=4)), True, id="lm")
+
+
+@pytest.mark.parametrize(("model", "streams"), list(models()))
+def test_models_in_onnx_answer_as_they_do_themselves(model, streams):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    for form in ("sequence", "step") if streams else ("sequence",):
+        found = export(model, form)
+        answers = onnxruntime.InferenceSession(found.content).run(None, found.inputs)
+        for ours, theirs in zip(answers, found.outputs, strict=True):
+            torch.testing.assert_close(torch.tensor(ours), torch.tensor(theirs), atol=1e-5, rtol=0)
+
+
+@pytest.fixture
+def run(tmp_path):
+    options = ClassifierOptions(width=6, bidirectional=False)
+    save_pretrained(build_classifier(SCHEME, options), tmp_path)
+    return tmp_path
+
+
+def test_files_are_written_beside_the_model(run, capsys):
+    assert main(["export", str(run), "--int8"]) == 0
+    written = {path.name for path in run.glob("*.onnx")}
+    forms = ("step", "sequence")
+    assert written == {f"{form}{kind}.onnx" for form in forms for kind in ("", ".int8")}
+    assert "bytes" in capsys.readouterr().out
+
+
+@pytest.mark.medium
+def test_a_program_of_torch_takes_batches_of_any_size(run):
+    assert main(["export", str(run), "--to", "torch"]) == 0
+    program = torch.export.load(run / "step.pt2").module()
+    for batch in (1, 5):
+        parts = [(1, batch, 6), (1, batch, 6), (1, batch, 1), (1, batch, 1)]
+        y, *_ = program(torch.randn(batch, 2), *(torch.zeros(part) for part in parts))
+        assert y.shape == (batch, 3)
+
+
+def test_a_form_that_is_not_there_is_refused(run, capsys):
+    with pytest.raises(SystemExit):
+        main(["export", str(run), "--to", "torch", "--form", "sequence"])
+    assert "ONNX has both" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from metarnn.cells import check
-from metarnn.gradients.nested import detached, tensors
+from metarnn.gradients.nested import detached, map_tensors, tensors
 from metarnn.gradients.rule import Gradients, Rule, add, derivative, one_direction, take, trained
 from metarnn.gradients.segment import Adjoint, segment
 
@@ -59,22 +59,46 @@ class BPTT(Rule):
             every = math.isqrt(max((len(t) for t in tensors(chunk)), default=1) - 1) + 1
         parameters, notes = trained(model), []
         total: Tensor | None = None
-        kept = []
+        stretches = self.split(chunk, every)
+        states, chance = _Shelf(len(stretches)), _Shelf(len(stretches))
         with torch.no_grad():
-            for stretch in self.split(chunk, every):
-                kept.append((stretch, state, _random(parameters)))
-                value, state = take(self.loss(model, stretch, state), notes)
+            for k, stretch in enumerate(stretches):
+                chance.put(k, _random(parameters))
+                value, after = take(self.loss(model, stretch, states.get(k - 1, state)), notes)
+                states.put(k, after)
                 total = value if total is None else total + value
         named: dict[str, Tensor] = {}
         adjoint: Adjoint = []
         with torch.random.fork_rng(_devices(parameters)):
-            for stretch, before, random in reversed(kept):
-                _restore(random, parameters)
-                link = segment(self.loss, model, stretch, before, [])
+            for k in reversed(range(len(stretches))):
+                _restore(chance.get(k), parameters)
+                before = states.get(k - 1, state)
+                link = segment(self.loss, model, stretches[k], before, [])
                 grads, adjoint = link.pull(parameters, adjoint)
                 add(named, grads)
         assert total is not None
-        return Gradients(total, named, detached(state), notes)
+        return Gradients(total, named, states.get(len(stretches) - 1), notes)
+
+
+class _Shelf:
+    """Nested tensors of the same shapes in one piece of memory, given at once.
+
+    Each by itself would lie between what is allocated and freed for the stretches, whose memory
+    could then not be used again: at T = 16,384 that came to ten times as much as is needed.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count, self.places = count, None
+
+    def put(self, number: int, nested: Any) -> None:
+        if self.places is None:
+            self.places = map_tensors(lambda t: t.new_empty(self.count, *t.shape), nested)
+        map_tensors(lambda place, t: place[number].copy_(t), self.places, nested)
+
+    def get(self, number: int, first: Any = None) -> Any:
+        """A copy of what was put there; before number 0 lies `first`."""
+        # A copy: torch.set_rng_state reads past a tensor that begins within its memory.
+        return first if number < 0 else map_tensors(lambda p: p[number].clone(), self.places)
 
 
 def _devices(parameters: dict[str, Tensor]) -> list[torch.device]:

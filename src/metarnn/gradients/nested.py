@@ -25,7 +25,17 @@ def refill(nested: Any, values: list[Tensor]) -> Any:
 
 
 def detached(nested: Any) -> Any:
-    return map_tensors(Tensor.detach, nested)
+    """The same data cut off from what made it, in memory of its own.
+
+    A last state may be a view of the states of all steps, which would all be kept with it.
+    """
+
+    def cut(tensor: Tensor) -> Tensor:
+        tensor = tensor.detach()
+        shares = tensor.untyped_storage().nbytes() > tensor.nbytes
+        return tensor.clone() if shares else tensor
+
+    return map_tensors(cut, nested)
 
 
 def leaves(nested: Any) -> tuple[Any, list[Tensor]]:

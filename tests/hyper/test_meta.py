@@ -133,6 +133,7 @@ def assert_causal(layer):
             assert not torch.equal(after[t:], before[t:])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("form", [*FORMS, "structure"], ids=str)
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_an_input_changes_nothing_before_it(encoder, form):
@@ -167,6 +168,7 @@ def test_a_context_delayed_does_not_see_the_input_of_its_own_step():
         assert same == [True, True, delay, False, False]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("options", CAUSAL.values(), ids=CAUSAL)
 def test_steps_one_by_one_and_two_halves_give_what_the_whole_gives(encoder, options):
@@ -228,6 +230,7 @@ def test_a_context_may_be_given_for_sequences_and_for_steps():
         meta()(x, context=c)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("generator", GENERATORS)
 @pytest.mark.parametrize("form", ["scale", "lowrank", "mixture", "full", "structure"])
 def test_by_the_second_update_gradient_has_reached_every_parameter(form, generator):

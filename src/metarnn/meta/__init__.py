@@ -2,6 +2,7 @@
 
 from metarnn.meta.adapt import adapt, objective
 from metarnn.meta.baselines import Matching, Prototypical, Reading
+from metarnn.meta.careful import careful
 from metarnn.meta.episode import Episode
 from metarnn.meta.generating import Generating
 from metarnn.meta.implicit import implicit
@@ -26,6 +27,7 @@ __all__ = [
     "Score",
     "accuracy",
     "adapt",
+    "careful",
     "implicit",
     "objective",
     "optimiser",

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from metarnn.cells import check
 from metarnn.hyper import Hypernetized, Join, SupportSet
 from metarnn.meta.adapt import adapt
+from metarnn.meta.careful import careful
 from metarnn.meta.episode import Episode
 from metarnn.meta.learners import Learner
 from metarnn.meta.optimisers import optimiser
@@ -69,7 +70,12 @@ class Generating(Learner):
     def forward(self, episode: Episode) -> Tensor:
         tau = self.hyper.descriptor(self.about(episode))
         generated = self.hyper.written(self.hyper.embed(tau))
-        weights = self._moved(generated, episode, self.steps, self.order)
+        weights = generated
+        if self.steps:
+            weights = adapt(
+                generated, self.loss, episode.support, self.steps, self.optimiser, self.order,
+                tasks=True, own=True, checkpoint=self.checkpoint,
+            )  # fmt: skip
         costs = self.costs(self.hyper.call(weights, episode.query_x), episode.query_y)
         rows = torch.cat([w.flatten(1) for w in generated.values()], 1)
         if self.regularise:
@@ -82,22 +88,15 @@ class Generating(Learner):
     def adapted(self, episode: Episode, steps: int | None = None) -> dict[str, Tensor]:
         """The weights for each task, {name: [N, …]}."""
         steps = self.test_steps if steps is None else steps
-        return self._moved(self.hyper.weights(self.about(episode)), episode, steps, 0)
+        weights = self.hyper.weights(self.about(episode))
+        if not steps:
+            return weights
+        return careful(weights, self.loss, episode.support, steps, self.optimiser, own=True)
 
     def predict(self, episode: Episode, steps: int | None = None) -> Tensor:
         return self.hyper.call(self.adapted(episode, steps), episode.query_x)
 
-    def _moved(
-        self, weights: dict[str, Tensor], episode: Episode, steps: int, order: int
-    ) -> dict[str, Tensor]:
-        if not steps:
-            return weights
-
-        def loss(weights: Any, examples: tuple[Tensor, Tensor]) -> Tensor:
-            x, y = examples
-            return self.criterion(functional_call(self.hyper.module, weights, (x,)), y)
-
-        return adapt(
-            weights, loss, episode.support, steps, self.optimiser, order,
-            tasks=True, own=True, checkpoint=self.checkpoint,
-        )  # fmt: skip
+    def loss(self, weights: Any, examples: tuple[Tensor, Tensor]) -> Tensor:
+        """Of one task."""
+        x, y = examples
+        return self.criterion(functional_call(self.hyper.module, weights, (x,)), y)

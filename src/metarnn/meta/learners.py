@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from metarnn.cells import check
 from metarnn.meta.adapt import adapt, objective
+from metarnn.meta.careful import careful
 from metarnn.meta.episode import Episode
 from metarnn.meta.exact import exact
 from metarnn.meta.implicit import implicit
@@ -124,16 +125,12 @@ class Adapting(Learner):
         x, y = examples
         return self.criterion(functional_call(self.network, weights, (x,)), y)
 
-    def adapted(
-        self, episode: Episode, steps: int | None = None, order: int = 0
-    ) -> dict[str, Tensor]:
-        """The weights for each task, {name: [N, …]}."""
+    def adapted(self, episode: Episode, steps: int | None = None) -> dict[str, Tensor]:
+        """The weights for each task, {name: [N, …]}: `careful` ones, not to be differentiated."""
         steps = self.test_steps if steps is None else steps
-        options = {"names": self.names, "checkpoint": self.checkpoint}
-        return adapt(
-            self.weights, self.loss, episode.support, steps, self.optimiser, order, tasks=True,
-            **options,
-        )  # fmt: skip
+        return careful(
+            self.weights, self.loss, episode.support, steps, self.optimiser, names=self.names
+        )
 
     def forward(self, episode: Episode) -> Tensor:
         return objective(
@@ -192,9 +189,7 @@ class Implicit(Adapting):
         super().__init__(*arguments, **options)
         self.strength, self.iterations = strength, iterations
 
-    def adapted(
-        self, episode: Episode, steps: int | None = None, order: int = 0
-    ) -> dict[str, Tensor]:
+    def adapted(self, episode: Episode, steps: int | None = None) -> dict[str, Tensor]:
         return implicit(
             self.weights,
             self.loss,

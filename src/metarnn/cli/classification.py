@@ -28,7 +28,7 @@ SHOWN = 20  # classes whose confusion a person can read
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
         "data": "digits",
-        "width": 128,
+        "width": 64,
         "dropout": 0.2,
         "batch": 32,
         "optimizer": "adamw",

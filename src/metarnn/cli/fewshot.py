@@ -60,6 +60,8 @@ class Episodes:
     """Observations that a forecast is made from."""
     horizon: int = 8
     """Observations that are forecast."""
+    noise: float = 0.0
+    """Standard deviation of noise on the observations that a forecast is made from."""
     length: int = 0
     """Steps of a sequence of classes, characters of a stretch of text; 0 for what suits them."""
     image: Literal["rows", "strokes"] = "rows"
@@ -131,7 +133,7 @@ def _family(config: Config) -> Family:
     if c.family == "sinusoid":
         return Sinusoids()
     if c.family in SYSTEMS:
-        return Dynamics(c.family, c.history, c.horizon, seed=c.seed)
+        return Dynamics(c.family, c.history, c.horizon, c.noise, seed=c.seed)
     if c.family == "waves":
         return waves(c.ways, length=c.length or 32, seed=c.seed)
     if c.family == "characters":

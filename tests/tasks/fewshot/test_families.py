@@ -87,6 +87,12 @@ def test_what_is_to_be_forecast_follows_the_history(name):
     assert seam < 3 * steps
 
 
+def test_noise_is_on_the_history_alone():
+    exact, noisy = (small(noise=noise).draw("valid", 10, 3, 3, random()) for noise in (0.0, 0.1))
+    assert torch.equal(exact.y, noisy.y)
+    assert 0.08 < float((exact.x - noisy.x).std()) < 0.12
+
+
 def write_classes(folder, classes=6, examples=5, columns=2):
     for k in range(classes):
         (folder / f"class{k}").mkdir(parents=True)

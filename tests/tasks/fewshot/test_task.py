@@ -79,17 +79,52 @@ def test_scores_are_of_the_same_tasks_each_time_and_count_the_last_steps():
     assert next(chosen.episodes("test")).x.shape == (6, 5, 1)
 
 
+def trained(family, options, steps, **settings):
+    """A learner after so many updates, and its task."""
+    torch.manual_seed(0)
+    chosen = FewShotTask(family, **settings.pop("task", {}))
+    learner = build_learner(chosen.family, options)
+    usual = {"batch": chosen.batch, "schedule": "cosine", "clip": 0.0, "validate_every": 0}
+    Trainer(chosen, learner, Settings(steps=steps, log_every=1000, **{**usual, **settings})).fit()
+    return chosen.evaluate(learner, "test")
+
+
+SINES = {
+    "maml": (
+        LearnerOptions("maml"),
+        70_000,
+        {"mse_after_1": 0.67, "mse_after_5": 0.38, "mse": 0.35},
+    ),
+    "fomaml": (LearnerOptions("fomaml"), 70_000, {"mse_after_1": 0.85}),
+    "metasgd": (LearnerOptions("metasgd"), 70_000, {"mse_after_1": 0.50}),
+    "reptile": (
+        LearnerOptions("reptile", inner_steps=4, inner_lr=0.02),
+        24_000,
+        {"mse_after_1": 1.3},
+    ),
+    "hyper": (LearnerOptions("hyper"), 6_000, {"mse": 0.30}),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_maml_on_sinusoids_reaches_the_published_scores():
-    torch.manual_seed(0)
-    chosen = FewShotTask(Sinusoids(), queries=10, test_shots=5, test_steps=(1, 5, 10))
-    learner = build_learner(chosen.family, LearnerOptions("maml"))
-    settings = Settings(
-        batch=25, steps=70_000, schedule="cosine", clip=0, validate_every=5000, log_every=1000
-    )
-    Trainer(chosen, learner, settings).fit()
-    scores = chosen.evaluate(learner, "test")
-    assert scores["mse_after_1"] <= 0.67
-    assert scores["mse_after_5"] <= 0.38
-    assert scores["mse"] <= 0.35
+@pytest.mark.parametrize("name", SINES)
+def test_sinusoids_reach_the_published_scores(name):
+    options, steps, limits = SINES[name]
+    task = {"test_shots": 5, "test_steps": (1, 5, 10)}
+    scores = trained(Sinusoids(), options, steps, task=task)
+    assert all(scores[key] <= limit for key, limit in limits.items()), scores
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_systems_with_parameters_never_seen_are_forecast_best_by_those_who_learned_to_adapt():
+    def scores(method):
+        options = LearnerOptions(method, width=32, inner_steps=3, inner_lr=0.5)
+        task = {"batch": 16, "test_steps": (0, 1, 3)}
+        return trained(Dynamics(history=2, noise=0.1), options, 3000, lr=3e-3, task=task)
+
+    joint, maml, hyper = (scores(method) for method in ("joint", "maml", "hyper-metadata"))
+    best = min(joint["mse"], joint["mse_after_1"], joint["mse_after_0"])  # fine-tuned or not
+    assert maml["mse"] + maml["mse_interval"] < best - joint["mse_interval"]
+    assert hyper["mse"] < 0.5 * best

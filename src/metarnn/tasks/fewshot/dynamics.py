@@ -156,6 +156,8 @@ class Dynamics:
     """x is a history of a trajectory, [history, width], y what follows, [horizon, width].
 
     system   "lorenz", "vanderpol" or "mackeyglass"
+    noise    standard deviation of what is added to a history: parameters that could be told from an
+             exact one then take examples to be known
     pools    how many tasks the splits have
     length   observations of each task
     """
@@ -163,6 +165,7 @@ class Dynamics:
     system: str = "vanderpol"
     history: int = 4
     horizon: int = 8
+    noise: float = 0.0
     pools: tuple[int, int, int] = (1000, 200, 600)
     length: int = 200
     seed: int = 0
@@ -172,6 +175,8 @@ class Dynamics:
         check.one_of("system", self.system, SYSTEMS)
         check.size("history", self.history)
         check.size("horizon", self.horizon)
+        if check.number("noise", self.noise) < 0:
+            check.refuse("noise", self.noise, "a number not below 0")
         least = 2 * (self.history + self.horizon + 1)
         check.size("length", self.length, least=least)
 
@@ -197,7 +202,10 @@ class Dynamics:
             at = torch.randint(half - window, (tasks, size, 1), generator=random)
             times = begin + at + torch.arange(window)
             found = orbits[which.view(-1, 1, 1), times]
-            parts += [found[:, :, : self.history], found[:, :, self.history :]]
+            history = found[:, :, : self.history]
+            if self.noise:
+                history = history + self.noise * torch.randn(history.shape, generator=random)
+            parts += [history, found[:, :, self.history :]]
         x, y, query_x, query_y = parts
         known = {name: value[which] for name, value in about.items()}
         return Episode(x, y, query_x, query_y, known)

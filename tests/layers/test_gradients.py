@@ -8,6 +8,8 @@ from torch.func import functional_call
 from tests.helpers.cases import EVERY, OPTIONS, RUNNABLE, engines, make, parts, randn, random_state
 from tests.helpers.compare import assert_close, inputs
 
+pytestmark = pytest.mark.medium
+
 T, B = 3, 2
 
 

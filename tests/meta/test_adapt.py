@@ -129,6 +129,7 @@ def test_a_checkpointed_loop_refuses_tensors_whose_gradient_it_would_lose():
         )
 
 
+@pytest.mark.medium
 def test_fifty_checkpointed_steps_take_at_most_three_times_the_memory_of_five():
     net = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
     net = net.double()

@@ -8,6 +8,8 @@ import pytest
 
 from tests.helpers.toy import QUICK, same, train
 
+pytestmark = pytest.mark.medium
+
 CASES = {
     "adamw": QUICK,
     "momentum": replace(QUICK, optimizer="sgd", lr=0.5, momentum=0.9),

@@ -24,6 +24,8 @@ from metarnn.tasks.classification.task import collate, decode_ctc
 from metarnn.tasks.pretrained import from_pretrained, save_pretrained
 from metarnn.tasks.task import Shard
 
+pytestmark = pytest.mark.medium
+
 POOLS = ["last", "mean", "max", "attention"]
 
 

@@ -122,9 +122,9 @@ def test_systems_with_parameters_never_seen_are_forecast_best_by_those_who_learn
     def scores(method):
         options = LearnerOptions(method, width=32, inner_steps=3, inner_lr=0.5)
         task = {"batch": 16, "test_steps": (0, 1, 3)}
-        return trained(Dynamics(history=2, noise=0.1), options, 3000, lr=3e-3, task=task)
+        return trained(Dynamics(history=2), options, 3000, lr=3e-3, task=task)
 
-    joint, maml, hyper = (scores(method) for method in ("joint", "maml", "hyper-metadata"))
+    joint, learned, hyper = (scores(method) for method in ("joint", "metasgd", "hyper-metadata"))
     best = min(joint["mse"], joint["mse_after_1"], joint["mse_after_0"])  # fine-tuned or not
-    assert maml["mse"] + maml["mse_interval"] < best - joint["mse_interval"]
+    assert learned["mse"] + learned["mse_interval"] < 0.8 * best
     assert hyper["mse"] < 0.5 * best

@@ -38,12 +38,12 @@ _CLASSES: dict[str, Any] = {**_SEQUENCES, "shots": 1, "queries": 5, "steps": 100
 PRESETS: dict[str, dict[str, Any]] = {
     "sinusoid": {**_SINUSOID, "steps": 15_000},
     "sinusoid-published": {**_SINUSOID, "steps": 70_000},
-    # A short and noisy history tells little of the parameters: that takes examples of the task.
+    # A short history tells little of the parameters: that takes examples of the task.
     "dynamics": {
         **_SEQUENCES,
         "family": "vanderpol",
+        "method": "metasgd",
         "history": 2,
-        "noise": 0.1,
         "inner_lr": 0.5,
         "lr": 3e-3,
         "steps": 4000,

@@ -187,6 +187,7 @@ def test_an_unknown_command_fails_with_a_message(tmp_path):
         run("curl example.org", tmp_path)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("command", ["make no-such-target", "metarnn no-such-command"])
 def test_a_command_that_fails_is_reported(command, tmp_path):
     with pytest.raises(AssertionError, match="fails"):

@@ -22,6 +22,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("module", ["metarnn", "metarnn.cli.main"])
 def test_doctor_runs_as_a_module(module):
     done = python("-m", module, "doctor")
@@ -82,6 +83,7 @@ def test_without_the_cli_extra_one_line_says_what_to_install(missing, monkeypatc
     assert message.count("\n") == 1
 
 
+@pytest.mark.medium
 def test_the_library_itself_imports_neither_tyro_nor_rich():
     done = python("-c", "import sys, metarnn; print(sorted({'tyro', 'rich'} & set(sys.modules)))")
     assert done.stdout == "[]\n", done.stderr

@@ -35,6 +35,7 @@ def compare(cell, engine, call, batch, options, train=False):
     assert_close(results[1], results[0])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("zoneout", [0.0, 0.4])
 @pytest.mark.parametrize("steps", [1, 2, 3, 10, 101])
 @pytest.mark.parametrize("name", LINEAR)
@@ -81,6 +82,7 @@ def test_with_the_same_seed_every_engine_drops_the_same_units(name, engine, kind
     compare(EVERY[name], engine, {"steps": 7, "lengths": [7, 2, 4]}, 3, options, train=True)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "engine"), RUNNABLE)
 def test_every_engine_equals_eager_with_residuals_and_summed_directions(name, engine):
     options = {"num_layers": 3, "bidirectional": True, "residual": True, "merge": "sum"}

@@ -10,6 +10,7 @@ from tests.helpers.compare import assert_close, assert_same, inputs, measure
 CASES = [(name, engine) for name, engine in RUNNABLE if engine != "native"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("every", [1, 3, 100])
 @pytest.mark.parametrize(("name", "engine"), CASES)
 def test_checkpoints_change_no_value_and_no_gradient(name, engine, every):

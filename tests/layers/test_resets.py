@@ -38,6 +38,7 @@ def split(layer, x, state, resets, length):
     return torch.cat(outputs), [torch.where(even, last, first) for last, first in ends]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
 @pytest.mark.parametrize(("name", "engine"), NO_NATIVE)

@@ -39,6 +39,7 @@ def by_hand(layer: Recurrent, x, state):
     return y, finals
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("merge", ["concat", "sum"])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("name", EVERY)

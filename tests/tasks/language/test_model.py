@@ -192,6 +192,7 @@ def test_what_makes_no_language_model_is_refused_with_the_reason(why):
         REFUSED[why]()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("cell", ["lstm", "gru", "sru", "mingru"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_budget_of_parameters_is_used_up_and_never_passed(cell, tied):

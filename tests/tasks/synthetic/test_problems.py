@@ -95,6 +95,7 @@ def test_trajectories_follow_their_equations():
     assert 0.2 < x.min() < x.max() < 1.5
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", list(PROBLEMS))
 def test_every_problem_has_a_loss_and_batches_that_shards_share(name):
     task = SyntheticTask(name, 12, batch=4)

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from metarnn import GRU, LSTM, MinGRU, Recurrent, cells
+from metarnn import GRU, LSTM, MetaRecurrent, MinGRU, Recurrent, cells, hyper
 from metarnn.gradients import KFRTRL, RFLO, RTRL, TBPTT, UORO, SnAp
 from tests.gradients.models import Regression, close, data, exact, regression, through
 from tests.helpers.cases import EVERY, LINEAR, OPTIONS, make, randomize
@@ -64,8 +64,18 @@ class Words(nn.Module):
         return torch.tanh(self.encoder(self.embedding(x.sum(-1).long() % 5)))
 
 
+def meta(**options):
+    layer = MetaRecurrent(cells.LSTM(I, H), **options).double()
+    randomize(layer)
+    return Regression(layer, H)
+
+
 MODELS = {
     "generated weights": lambda: Regression(generated(), H),
+    "generated from inputs": lambda: meta(form=("scale", "lowrank")),
+    "generated from the state": lambda: meta(context="state"),
+    "hyperlstm": lambda: Regression(make(hyper.HyperLSTM(I, H, 2)), H),
+    "mogrifier": lambda: Regression(make(hyper.Mogrifier(cells.GRU(I, H), 3)), H),
     "layers of different cells": lambda: Regression(
         Chain([make(cells.LSTM(I, H)), make(cells.MinGRU(H, 3))]), 3
     ),

@@ -108,14 +108,16 @@ def gradients() -> tuple[nn.Module, nn.Module]:
 
 def test_clipping_by_value_equals_torchs():
     ours, theirs = gradients()
-    optimizer.clip(dict(ours.named_parameters()), 0.1, "value")
+    numbers = torch.cat([w.grad.flatten() for w in theirs.parameters() if w.grad is not None])
+    *_, clipped = optimizer.clip(dict(ours.named_parameters()), 0.1, "value")
+    assert clipped == (numbers.abs() > 0.1).float().mean()
     nn.utils.clip_grad_value_(theirs.parameters(), 0.1)
     assert equal([w.grad for w in ours.parameters()], [w.grad for w in theirs.parameters()])
 
 
 def test_adaptive_clipping_leaves_no_unit_a_gradient_longer_than_its_share():
     ours, before = gradients()
-    optimizer.clip(dict(ours.named_parameters()), 0.1, "adaptive")
+    *_, told = optimizer.clip(dict(ours.named_parameters()), 0.1, "adaptive")
     clipped = 0
     for w, v in zip(ours.parameters(), before.parameters(), strict=True):
         assert w.grad is not None
@@ -126,6 +128,7 @@ def test_adaptive_clipping_leaves_no_unit_a_gradient_longer_than_its_share():
             torch.testing.assert_close(now, share * was)
             clipped += share < 1
     assert clipped
+    assert told.item() == pytest.approx(clipped / sum(len(w) for w in ours.parameters()))
 
 
 def test_norms_and_how_often_they_were_clipped_are_logged(tmp_path):

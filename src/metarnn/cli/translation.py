@@ -63,7 +63,9 @@ class Pairs:
     """Scheduled sampling: at the end, the share of tokens that the decoder reads from its own
     output instead of the true one. Steps then run one by one."""
     sampling_steps: int = 10_000
-    """Updates over which scheduled sampling rises from 0."""
+    """The scale of the curve by which scheduled sampling rises from 0, in updates."""
+    sampling_curve: Literal["linear", "exponential", "inverse-sigmoid"] = "linear"
+    """How it rises."""
     select: Literal["nll", "bleu", "exact"] = "nll"
     """What makes one model better than another in validation."""
     beam: int = 1

@@ -39,7 +39,7 @@ def set_lr(optimizer: Optimizer, lr: float) -> None:
 @torch.no_grad()
 def clip(
     parameters: Mapping[str, Tensor], most: float, by: str = "norm"
-) -> tuple[Tensor, dict[str, Tensor]]:
+) -> tuple[Tensor, dict[str, Tensor], Tensor]:
     """Shorten the gradients; `most` = 0 leaves them as they are.
 
         norm      g ← g · min(1, most / ‖g‖), the norm of all of them together
@@ -48,27 +48,31 @@ def clip(
                   a number of a vector (Brock et al. 2021)
 
     Returns:
-        the norm before, and that of each gradient
+        the norm before, that of each gradient, and how much was shortened: all of it or nothing,
+        or the share of the numbers, or of the units
     """
     named = {name: w.grad for name, w in parameters.items() if w.grad is not None}
     if not named:
-        return torch.zeros(()), {}
+        return torch.zeros(()), {}, torch.zeros(())
     norms = {name: torch.linalg.vector_norm(grad) for name, grad in named.items()}
     total = torch.linalg.vector_norm(torch.stack(list(norms.values())))
     if not most:
-        return total, norms
+        return total, norms, torch.zeros_like(total)
     if by == "norm":
         share = (most / (total + 1e-6)).clamp(max=1.0)
         for grad in named.values():
             grad.mul_(share)
-    elif by == "value":
-        for grad in named.values():
+        return total, norms, (total > most).to(total.dtype)
+    shortened = []
+    for name, grad in named.items():
+        if by == "value":
+            shortened.append((grad.abs() > most).flatten())
             grad.clamp_(-most, most)
-    else:
-        for name, grad in named.items():
-            limit = most * _unit_norm(parameters[name]).clamp(min=1e-3)
-            grad.mul_((limit / (_unit_norm(grad) + 1e-12)).clamp(max=1.0))
-    return total, norms
+        else:
+            limit, norm = most * _unit_norm(parameters[name]).clamp(min=1e-3), _unit_norm(grad)
+            shortened.append((norm > limit).flatten())
+            grad.mul_((limit / (norm + 1e-12)).clamp(max=1.0))
+    return total, norms, torch.cat(shortened).to(total.dtype).mean()
 
 
 def _unit_norm(t: Tensor) -> Tensor:

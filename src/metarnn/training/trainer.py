@@ -159,8 +159,8 @@ class Trainer:
         progress = at.scheduled(s, self.batches_per_epoch)
         share = factor(s.schedule, at.step + 1, progress, warmup=s.warmup, floor=s.floor)
         optimizer.set_lr(self.optimizer, s.lr * share * scale)
-        norm, norms = optimizer.clip(self.parameters, s.clip, s.clip_by)
-        self._note_clipping(norm, count / self.world.size)
+        norm, norms, clipped = optimizer.clip(self.parameters, s.clip, s.clip_by)
+        self._note_clipping(norm, clipped, count / self.world.size)
         self.guard.look(at.step + 1, loss, norms)
         self.optimizer.step()
         if s.ema or self.average.count:
@@ -212,13 +212,12 @@ class Trainer:
             check.refuse("gradient", self.settings.gradient, why)
         return cast(Any, self.task).split(batch, steps)
 
-    def _note_clipping(self, norm: Tensor, count: float) -> None:
-        """How long gradients were, and how often too long, for the next line of metrics: what is
-        summed there is weighted by tokens."""
-        s, norm = self.settings, norm.double()
-        self._sums["gradient_norm"] = self._sums.get("gradient_norm", 0.0) + norm * count
-        if s.clip and s.clip_by == "norm":
-            self._sums["clipped"] = self._sums.get("clipped", 0.0) + (norm > s.clip) * count
+    def _note_clipping(self, norm: Tensor, clipped: Tensor, count: float) -> None:
+        """How long gradients were, and how much of them was clipped, for the next line of metrics:
+        what is summed there is weighted by tokens."""
+        noted = {"gradient_norm": norm} | ({"clipped": clipped} if self.settings.clip else {})
+        for name, value in noted.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value.double() * count
 
     def _why_stop(self) -> str:
         """Why to stop here, "" to go on: the same on every process."""

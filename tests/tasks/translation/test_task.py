@@ -175,7 +175,7 @@ def test_scheduled_sampling_rises_with_the_batches(corpus, model):
     truth, log_p = torch.zeros(10_000, dtype=torch.long), torch.zeros(10_000, 3)
     log_p[:, 2] = 1.0
     torch.manual_seed(0)
-    assert scheduled(0.3)(1, truth, log_p).eq(2).float().mean() == pytest.approx(0.3, abs=0.02)
+    assert scheduled(0.7)(1, truth, log_p).eq(2).float().mean() == pytest.approx(0.3, abs=0.02)
     task = TranslationTask(corpus, batch=8, sampling=1.0, sampling_steps=10)
     batches = task.batches(Shard())
     model.eval()

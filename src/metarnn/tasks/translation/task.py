@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from metarnn.cells import check
 from metarnn.decoding import Search
+from metarnn.gradients.forcing import Schedule, mix
 from metarnn.tasks.task import Loss, Shard
 from metarnn.tasks.translation import metrics
 from metarnn.tasks.translation.batches import Batch, BucketedBatches, make_batch
@@ -36,7 +37,8 @@ class TranslationTask:
     smoothing  label smoothing ε: (1 - ε)·nll + ε·(the mean of -log p over the vocabulary)
     sampling   scheduled sampling (Bengio et al. 2015): how probable it is at the end that the
                decoder reads what the model would have written instead of the true token, for
-               each token by itself; it rises from 0 in a line over `sampling_steps` batches
+               each token by itself; it rises from 0 along `sampling_curve`, whose scale is
+               `sampling_steps` batches: see `gradients.forcing.Schedule`
     search     how sentences of a test are translated; those of `valid` always greedily
     select     what makes one model better than another in validation: "nll"; "bleu" or "exact",
                whose `error`, 1 less the score, is then the first figure
@@ -47,6 +49,7 @@ class TranslationTask:
     smoothing: float = 0.0
     sampling: float = 0.0
     sampling_steps: int = 10_000
+    sampling_curve: Literal["linear", "exponential", "inverse-sigmoid"] = "linear"
     search: Search = field(default_factory=Search)
     select: Literal["nll", "bleu", "exact"] = "nll"
     seed: int = 0
@@ -68,8 +71,12 @@ class TranslationTask:
         return BucketedBatches(self.corpus["train"], self.batch, seed=self.seed, shard=shard)
 
     def loss(self, model: nn.Module, batch: Batch, carried: Any = None) -> Loss:
-        share = self.sampling * min(batch.step / self.sampling_steps, 1.0)
-        nll, everywhere = _call(model, batch, scheduled(share) if share else None)
+        truth = 1.0
+        if self.sampling:
+            truth = Schedule(self.sampling_curve, self.sampling_steps, 1 - self.sampling)(
+                batch.step
+            )
+        nll, everywhere = _call(model, batch, scheduled(truth) if truth < 1 else None)
         mean = nll.mean()
         value = mean
         if self.smoothing:
@@ -129,14 +136,9 @@ class TranslationTask:
         return total / tokens, tokens
 
 
-def scheduled(share: float) -> Feed:
-    """Each token by itself: with probability `share` what the model takes for most probable."""
-
-    def feed(t: int, truth: Tensor, log_p: Tensor) -> Tensor:
-        own = torch.rand(truth.shape, device=truth.device) < share
-        return torch.where(own, log_p.argmax(-1), truth)
-
-    return feed
+def scheduled(p: float) -> Feed:
+    """Each token by itself: the true one with probability p, else the model's most probable."""
+    return lambda t, truth, log_p: mix(truth, log_p.argmax(-1), p)
 
 
 def _call(model: nn.Module, batch: Batch, feed: Feed | None = None) -> tuple[Tensor, Tensor]:

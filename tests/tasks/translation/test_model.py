@@ -34,6 +34,8 @@ KINDS = {
     "qrnn": {"cell": "qrnn"},
     "two-cells": {"cell": "qrnn", "decoder_cell": "onlstm", "bidirectional": False},
     "jordan": {"decoder_cell": "jordan"},
+    "meta": {"decoder_cell": "meta-lstm", "cell": "gru", "layers": 2},
+    "meta-fed": {"cell": "meta-gru", "feeding": True},
 }
 
 QUICK = ("dot", "coverage", "feeding", "everything", "shared")

@@ -10,10 +10,13 @@ from torch import Tensor
 
 from metarnn.cells import cell, check
 from metarnn.graph import GraphCell, read
+from metarnn.hyper import MetaRecurrent
 from metarnn.layers import Recurrent
 from metarnn.tasks.language.model import parse_count, solve_width
 from metarnn.tasks.language.vocabulary import SPECIAL, Vocabulary
 from metarnn.tasks.translation.model import EncoderDecoder
+
+META = "meta-"  # before the name of a cell: its weights are generated
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class ModelOptions:
     """The model's part of a configuration.
 
     Args:
-        cell: the recurrent unit: lstm, gru, sru, ..., or a file with a cell's graph (.json)
+        cell: the recurrent unit: lstm, gru, sru, ..., or a file with a cell's graph (.json); one
+            whose weights are generated is meta-lstm, meta-gru, ...
         decoder_cell: the decoder's, where it is another one
         width: hidden units of a layer; an encoder of two directions has half of them in each
         layers: how many layers the encoder has
@@ -148,5 +152,7 @@ def _layer(name: str, inputs: int, outputs: int, **options: Any) -> Recurrent:
     """Recurrent layers of the unit that has this name, or is in this file."""
     if name.endswith(".json"):
         return Recurrent(GraphCell(read(name)).resized(inputs), **options)
+    if name.startswith(META):
+        return MetaRecurrent(cell(name.removeprefix(META), inputs, outputs), **options)
     more = {"outputs": outputs} if name == "jordan" else {}
     return Recurrent(cell(name, inputs, outputs, **more), **options)

@@ -49,8 +49,13 @@ def test_a_run_that_was_stopped_ends_where_an_uninterrupted_one_does(name, tmp_p
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 
-@pytest.mark.medium
-@pytest.mark.parametrize("name", RULES)
+QUICK = ("bptt", "tbptt", "snap-1", "rflo")
+LEARNING = [
+    pytest.param(n, marks=pytest.mark.medium if n in QUICK else pytest.mark.slow) for n in RULES
+]
+
+
+@pytest.mark.parametrize("name", LEARNING)
 def test_every_rule_learns(name):
     _, result = run(gradient=name, k1=1, k2=2, steps=120, lr=0.02, validate_every=0)
     assert result.best < 1.2  # ln 7 = 1.95 without learning

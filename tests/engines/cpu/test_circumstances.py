@@ -114,6 +114,7 @@ def test_a_compiler_that_is_no_program_is_a_broken_one(tmp_path):
     assert_given_up(report(CC=compiler, METARNN_CACHE=tmp_path / "cache"), "without generated C")
 
 
+@pytest.mark.slow
 def test_what_a_broken_compiler_left_does_not_stand_in_the_way_of_a_good_one(tmp_path):
     # Both say the same version, so they look for the same files.
     good = shlex.join(compile.compiler())
@@ -134,6 +135,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(where, tmp_path):
     assert not list((tmp_path / "temporary").iterdir()), "temporary files were left behind"
 
 
+@pytest.mark.slow
 def test_a_temporary_folder_that_cannot_be_had_is_not_needed_beside_a_cache(tmp_path):
     code = f"""
         import tempfile
@@ -161,6 +163,7 @@ def test_a_full_disk_is_survived(tmp_path):
     assert_given_up(done, "without generated C code")
 
 
+@pytest.mark.slow
 def test_damaged_files_in_the_cache_are_built_anew(tmp_path):
     cache = tmp_path / "cache"
     assert_compiled(report("cpu", METARNN_CACHE=cache))
@@ -208,6 +211,7 @@ def test_a_cache_that_is_too_large_loses_what_was_not_used_for_longest(tmp_path,
     assert (tmp_path / f"{newest}.so").stat().st_mtime > 0, "a use was not noted"
 
 
+@pytest.mark.slow
 def test_sealed_garbage_in_the_cache_is_survived(tmp_path):
     cache = tmp_path / "cache"
     report("cpu", METARNN_CACHE=cache)

@@ -208,7 +208,7 @@ def test_layers_run_in_the_workers_of_a_data_loader():
     succeed(code, OMP_NUM_THREADS="2")
 
 
-@pytest.mark.medium
+@pytest.mark.slow
 def test_twenty_processes_compile_the_same_cell_at_once(tmp_path):
     code = """
         import os, sys

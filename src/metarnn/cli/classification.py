@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from metarnn.cli.tasks import Common, Job
+from metarnn.cli.tasks import Common, Job, chosen
 from metarnn.tasks.classification import (
     ClassificationTask,
     Classifier,
@@ -95,10 +95,11 @@ class ClassificationEntry:
         task = ClassificationTask(
             data, config.batch, config.class_weights, config.seed, config.evaluation_batch
         )
-        chosen = {f.name: getattr(config, f.name) for f in fields(ClassifierOptions)}
+        options = ClassifierOptions(**chosen(ClassifierOptions, config))
         if known is not None and config.cell.endswith(".json"):
-            chosen["cell"] = known.options.cell  # a run has its own copy of a cell from a file
-        model = build_model(data.scheme, ClassifierOptions(**chosen))
+            # A run has its own copy of a cell from a file.
+            options = replace(options, cell=known.options.cell)
+        model = build_model(data.scheme, options)
         options = model.options
         config = replace(config, width=options.width, params="", patch=options.patch)
         return Job(config, task, model)

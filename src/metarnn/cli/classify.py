@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from metarnn.cells import check
-from metarnn.graph.files import beside
+from metarnn.cli import table
 from metarnn.tasks.classification import Classifier, find, predict
 from metarnn.tasks.pretrained import from_pretrained
 from metarnn.training.world import find_device
@@ -65,16 +63,7 @@ def _classify(run: Path, data: str, out: Path | None, pixels: bool, device: str)
             lines.append([str(k + 1), held, *(f"{q:.4f}" for q in p)])
     else:
         lines += [[str(k + 1), *_answer(p, scheme.classes)] for k, p in enumerate(answers)]
-    if out is None:
-        try:
-            csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
-            sys.stdout.flush()
-        except BrokenPipeError:  # whoever read has seen enough: `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    with beside(out) as new, new.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(lines)
-    print(f"{len(answers):,} examples labelled, in {out}")
+    table.write(lines, out, f"{len(answers):,} examples labelled")
 
 
 def _answer(p: np.ndarray, classes: tuple[str, ...]) -> list[str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from metarnn.cells import check
-from metarnn.cli.tasks import Common, Job
+from metarnn.cli.tasks import Common, Job, chosen
 from metarnn.graph.files import write
 from metarnn.meta import Learner
 from metarnn.tasks.fewshot import (
@@ -89,7 +89,7 @@ class FewShotEntry:
         if config.family in ("sequences", "images") and not config.data:
             check.refuse("data", "", f"a folder with a folder for each class of {config.family}")
         show.say(f"{config.family}: making or reading its tasks")
-        task = FewShotTask(_family(config), **_chosen(FewShotTask, config))
+        task = FewShotTask(_family(config), **chosen(FewShotTask, config, "family"))
         return Job(config, task, build_learner(task.family, _options(config)))
 
     def model(self, config: Config, folder: Folder) -> Learner:
@@ -142,13 +142,7 @@ def _family(config: Config) -> Family:
 
 
 def _options(config: Config) -> LearnerOptions:
-    return LearnerOptions(**_chosen(LearnerOptions, config))
-
-
-def _chosen(kind: type, config: Config) -> dict[str, Any]:
-    """The fields of a dataclass that the configuration has, by their names."""
-    names = (field.name for field in fields(kind) if field.name != "family")
-    return {name: getattr(config, name) for name in names if hasattr(config, name)}
+    return LearnerOptions(**chosen(LearnerOptions, config))
 
 
 ENTRY = FewShotEntry()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import os
 import sys
 from pathlib import Path
 
 import torch
 
 from metarnn.cells import check
-from metarnn.cli import forecasting
+from metarnn.cli import forecasting, table
 from metarnn.cli.tasks import open_run
-from metarnn.graph.files import beside
 from metarnn.tasks.forecasting import Forecaster, load_panel
 from metarnn.tasks.forecasting.future import SHOWN, future
 from metarnn.tasks.pretrained import from_pretrained
@@ -49,13 +46,4 @@ def _forecast(path: Path, data: str, out: Path | None, device: str) -> None:
     quantiles = [f"q{round(100 * q)}" for q in SHOWN] if len(rows[0]) > 4 else []
     lines = [["series", "channel", "date", "forecast", *quantiles]]
     lines += [[*row[:3], *(f"{value:.6g}" for value in row[3:])] for row in rows]
-    if out is None:
-        try:
-            csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
-            sys.stdout.flush()
-        except BrokenPipeError:  # whoever read has seen enough: `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return
-    with beside(out) as new, new.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows(lines)
-    print(f"{model.scheme.horizon} steps of {len(panel.series)} series, in {out}")
+    table.write(lines, out, f"{model.scheme.horizon} steps of {len(panel.series)} series")

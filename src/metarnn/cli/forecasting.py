@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from metarnn.cli.tasks import Common, Job
+from metarnn.cli.tasks import Common, Job, chosen
 from metarnn.tasks.forecasting import (
     Forecaster,
     ForecasterOptions,
@@ -122,10 +122,11 @@ class ForecastingEntry:
         task = ForecastingTask(
             windows, config.batch, config.seed, config.stride, config.evaluation_batch
         )
-        chosen = {f.name: getattr(config, f.name) for f in fields(ForecasterOptions)}
+        options = ForecasterOptions(**chosen(ForecasterOptions, config))
         if known is not None and config.cell.endswith(".json"):
-            chosen["cell"] = known.options.cell  # a run has its own copy of a cell from a file
-        model = build_model(windows.scheme, ForecasterOptions(**chosen))
+            # A run has its own copy of a cell from a file.
+            options = replace(options, cell=known.options.cell)
+        model = build_model(windows.scheme, options)
         model.start(windows)
         options = model.options
         changes = {"width": options.width, "patch": options.patch, "params": ""}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from metarnn.cells import CELLS, cell, check
-from metarnn.cli.tasks import Common, Job
+from metarnn.cli.tasks import Common, Job, chosen
 from metarnn.gradients import FORWARD
 from metarnn.hyper import Omega
 from metarnn.search import library
@@ -96,7 +96,7 @@ class LanguageEntry:
     ) -> Job[Config]:
         config = online(config) if config.online else config
         corpus = _corpus(config, folder, show)
-        task = LanguageTask(corpus, omega=_omega(config), **_chosen(LanguageTask, config))
+        task = _task(corpus, config)
         options, size = _options(config, folder), len(corpus.vocabulary)
         config = replace(config, width=solved(size, options).width, params="")
         return Job(config, task, build_model(size, options))
@@ -111,10 +111,8 @@ class LanguageEntry:
         def model(unit: Unit, width: int) -> LanguageModel:
             return build_model(size, replace(options, width=width, params=""), unit)
 
-        chosen = {**_chosen(LanguageTask, config), "omega": _omega(config)}
-        weights, structure = (LanguageTask(part, **chosen) for part in parted(corpus, share))
-        whole = LanguageTask(corpus, **chosen)
-        return Problem(weights, structure, whole, model)
+        weights, structure = (_task(part, config) for part in parted(corpus, share))
+        return Problem(weights, structure, _task(corpus, config), model)
 
     def model(self, config: Config, folder: Folder) -> LanguageModel:
         return build_model(len(vocabulary(folder)), _options(config, folder))
@@ -184,24 +182,20 @@ def vocabulary(folder: Folder) -> Vocabulary:
     return Vocabulary.load(folder.path / VOCABULARY)
 
 
-def _omega(config: Config) -> Omega:
+def _task(corpus: Corpus, config: Config) -> LanguageTask:
     names = ("phi", "deviation", "smooth", "spectral")
-    return Omega(**{name: getattr(config, f"omega_{name}") for name in names})
+    omega = Omega(**{name: getattr(config, f"omega_{name}") for name in names})
+    return LanguageTask(corpus, omega=omega, **chosen(LanguageTask, config))
 
 
 def _options(config: Config, folder: Folder | None) -> ModelOptions:
-    options = ModelOptions(**_chosen(ModelOptions, config))
+    options = ModelOptions(**chosen(ModelOptions, config))
     if options.cell.startswith(library.PREFIX):
         options = replace(options, cell=str(library.path(options.cell)))
     if folder is not None and options.cell.endswith(".json") and (folder.path / CELL).exists():
         # A run has its own copy of a cell that came from a file.
         return replace(options, cell=str(folder.path / CELL))
     return options
-
-
-def _chosen(kind: type, config: Config) -> dict[str, Any]:
-    """The fields of a dataclass that the configuration has, by their names."""
-    return {f.name: getattr(config, f.name) for f in fields(kind) if hasattr(config, f.name)}
 
 
 ENTRY = LanguageEntry()

@@ -91,14 +91,15 @@ def search(arguments: Sequence[str]) -> int:
     """Run `metarnn search` with these arguments; return its exit code."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: metarnn search TASK [flags]; `metarnn search TASK --help` lists them\n")
-        for name in tasks.TASKS:
-            print(f"  {name:<10} {tasks.find(name).about}")
+        for name, entry in _searchable().items():
+            print(f"  {name:<10} {entry.about}")
         return 0
     name, *flags = arguments
     try:
-        entry = tasks.find(name)
-        if not hasattr(entry, "problem"):
-            check.refuse("task", name, "one that says how its data are parted for a search")
+        tasks.find(name)  # which knows what was meant by a name that is none
+        entry = _searchable().get(name)
+        if entry is None:
+            check.refuse("task", name, f"one whose data can be searched on: {[*_searchable()]}")
         chosen = parse(Searched.of(entry), flags, f"metarnn search {name}")
         with worlds.joined(chosen.device) as world:
             return _search(entry, chosen, world)
@@ -112,6 +113,12 @@ def search(arguments: Sequence[str]) -> int:
         return 2
 
 
+def _searchable() -> dict[str, Any]:
+    """The tasks that say how their data are parted for a search."""
+    entries = {name: tasks.find(name) for name in tasks.TASKS}
+    return {name: entry for name, entry in entries.items() if hasattr(entry, "problem")}
+
+
 def _search(entry: Any, chosen: Any, world: World) -> int:
     if world.size > 1 and not chosen.out:
         check.refuse("out", "", "a folder: all processes must know it")
@@ -119,7 +126,7 @@ def _search(entry: Any, chosen: Any, world: World) -> int:
     show = shows.progress() if world.is_first else shows.SILENT
     generators.seed_all(chosen.seed)
     problem = entry.problem(chosen, chosen.structure_share, show)
-    settings = Settings(**_fields(Settings, chosen))
+    settings = Settings(**tasks.chosen(Settings, chosen))
     with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
         world.tell(None)
         if world.is_first:
@@ -143,7 +150,7 @@ def _run(
     world: World,
     show: shows.Progress,
 ) -> int:
-    space, options = chosen.chosen(), SearchOptions(**_fields(SearchOptions, chosen))
+    space, options = chosen.chosen(), SearchOptions(**tasks.chosen(SearchOptions, chosen))
     budget = _parameters(problem, chosen)
     show.say(f"searching by {options.strategy}, into {folder}")
     found = _found(Search(problem, space, settings, options, folder=folder, world=world,
@@ -162,7 +169,7 @@ def _run(
         units,
         budget,
         settings,
-        VerdictOptions(**_fields(VerdictOptions, chosen)),
+        VerdictOptions(**tasks.chosen(VerdictOptions, chosen)),
         folder=folder.path / "verdict",
         world=world,
         progress=show,
@@ -253,10 +260,6 @@ def _print(verdict: Verdict, folder: Folder, task: str) -> None:
     for line in verdict.words():
         out.print(line, soft_wrap=True)
     print(f"saved in {folder}: metarnn train {task} --cell {folder.path / 'cell.json'}")
-
-
-def _fields(kind: type, chosen: Any) -> dict[str, Any]:
-    return {f.name: getattr(chosen, f.name) for f in dataclasses.fields(kind)}
 
 
 def _indented(lines: str) -> str:

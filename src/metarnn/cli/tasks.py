@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -86,6 +86,12 @@ class Entry(Protocol[C]):
     def compare(self, job: Job[C], scores: Mapping[str, float]) -> Iterable[str]:
         """Lines that say what the scores on the test data are worth."""
         ...
+
+
+def chosen(kind: type, config: Any, *without: str) -> dict[str, Any]:
+    """What a configuration says of the fields of a dataclass, by their names."""
+    names = [f.name for f in fields(kind) if hasattr(config, f.name) and f.name not in without]
+    return {name: getattr(config, name) for name in names}
 
 
 def find(name: str) -> Entry[Any]:

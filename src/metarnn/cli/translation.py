@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from metarnn.cli.tasks import Common, Job
+from metarnn.cli.tasks import Common, Job, chosen
 from metarnn.decoding import Search
 from metarnn.graph import save, trace_cell
 from metarnn.tasks.language import Vocabulary
@@ -119,7 +119,7 @@ class TranslationEntry:
             max_length=config.max_length or _longest(corpus),
         )
         task = TranslationTask(
-            corpus, search=search(config), **_chosen(TranslationTask, config, without="search")
+            corpus, search=search(config), **chosen(TranslationTask, config, "search")
         )
         return Job(config, task, build_model(corpus.source, corpus.target, options))
 
@@ -170,7 +170,7 @@ def _longest(corpus: ParallelCorpus) -> int:
 
 
 def _options(config: Config, folder: Folder | None) -> ModelOptions:
-    options = ModelOptions(**_chosen(ModelOptions, config))
+    options = ModelOptions(**chosen(ModelOptions, config))
     if folder is None:
         return options
     # A run has its own copies of cells that came from files.
@@ -180,12 +180,6 @@ def _options(config: Config, folder: Folder | None) -> ModelOptions:
     if options.cell.endswith(".json"):
         options = replace(options, cell=kept["encoder"])
     return options
-
-
-def _chosen(kind: type, config: Config, without: str = "") -> dict[str, Any]:
-    """The fields of a dataclass that the configuration has, by their names."""
-    names = [f.name for f in fields(kind) if hasattr(config, f.name) and f.name != without]
-    return {name: getattr(config, name) for name in names}
 
 
 ENTRY = TranslationEntry()

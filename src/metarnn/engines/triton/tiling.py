@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from metarnn.engines.triton.program import Group, Program, power
-from metarnn.engines.triton.variant import variant
 
 # Fitted to 240 tilings of an LSTM measured on an H200: a barrier with what it waits for costs about
 # 1.7 µs; the second-level cache gives a program 60 bytes a nanosecond, a little less of what other
@@ -94,8 +93,7 @@ def _shared(
     if most > 16384:
         cost += most / 1000  # results that no longer fit into registers
     cost *= -(-batch // (rows * groups))  # one launch after the other
-    warps, stages = variant("warps", warps), variant("stages", 3)
-    return Tiling(programs, groups, rows, units, chunks, warps, stages, cost)
+    return Tiling(programs, groups, rows, units, chunks, warps, 3, cost)
 
 
 def _units(program: Program, programs: int) -> dict[int, int]:
@@ -105,15 +103,10 @@ def _units(program: Program, programs: int) -> dict[int, int]:
     return {n: max(power(-(-n // programs)), 8 // min(8, blocks[n])) for n in program.widths}
 
 
-def _held(size: int) -> int:
-    """Up to how many numbers a weight's row, times the square of their size, it stays on chip."""
-    return variant("held", 2048) if size == 4 else 2048
-
-
 def _chunks(group: Group, columns: int, rows: int, size: int, room: float) -> Chunks:
     whole = max(16, power(group.inner))
     # Longer rows come in too late to be multiplied all at once; padded ones are work for nothing.
-    if whole * size * size <= room * _held(size) and whole <= 1.1 * max(16, group.inner):
+    if whole * size * size <= room * 2048 and whole <= 1.1 * max(16, group.inner):
         return Chunks(whole, whole, True)
     chunk = (512 if rows <= 32 and columns <= 64 else 256) // size
     while chunk > 16 and 3 * chunk * (rows + columns) * size > room * SHARED:

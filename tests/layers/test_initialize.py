@@ -62,7 +62,19 @@ def test_torchs_scheme_is_uniform_within_one_over_the_root_of_the_hidden_size(na
             assert 0 < value.abs().max() <= 1 / math.sqrt(4)
 
 
-@pytest.mark.parametrize("init", ["orthogonal", "torch"])
+@pytest.mark.parametrize("name", EVERY)
+def test_the_small_scheme_halves_recurrent_maps_and_leaves_the_rest(name):
+    def drawn(init):
+        torch.manual_seed(0)
+        return Recurrent(EVERY[name], init=init).weights(0)
+
+    small, usual = drawn("small"), drawn("orthogonal")
+    recurrent = {f"weight_{name}" for name, m in EVERY[name].maps.items() if m.recurrent}
+    for weight, value in small.items():
+        assert_close(value, usual[weight] / 2 if weight in recurrent else usual[weight], 0)
+
+
+@pytest.mark.parametrize("init", ["orthogonal", "small", "torch"])
 @pytest.mark.parametrize("name", EVERY)
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name, init):
     def drawn(seed):

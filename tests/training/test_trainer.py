@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from metarnn.training import Settings
+from metarnn.training import Settings, Trainer
 from metarnn.training.position import Position
 from metarnn.training.progress import Lines, Report
-from tests.helpers.toy import QUICK, ToyTask, train
+from tests.helpers.toy import QUICK, ToyModel, ToyTask, train
 
 
 def test_epochs_are_passes_over_the_data():
@@ -43,6 +43,12 @@ def test_schedules_follow_the_clock_only_where_nothing_else_ends_the_training():
     ):
         assert at.scheduled(settings, per_epoch=10) == share
         assert at.done(settings, per_epoch=10) == max(at.shares(settings, 10).values(), default=0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_device_that_is_asked_for_is_used_or_refused():
+    with pytest.raises(ValueError, match="no CUDA device"):
+        Trainer(ToyTask(QUICK.batch), ToyModel(), replace(QUICK, device="cuda"))
 
 
 def test_no_limit_at_all_is_refused():

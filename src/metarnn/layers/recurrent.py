@@ -29,7 +29,7 @@ from metarnn.engines import (
 from metarnn.layers import edges, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
 from metarnn.layers.edges import Inputs
-from metarnn.layers.initialize import initialize
+from metarnn.layers.initialize import SCHEMES, initialize
 from metarnn.layers.unroll import Source, Way, run_with, state_sizes, unroll
 
 
@@ -66,7 +66,7 @@ class Recurrent(nn.Module):
     recurrent_dropout    on the state that enters the recurrent maps, one mask for all steps
     zoneout              units that keep their old value for a step; one number, or one a state part
     weight_drop          on whole weights; one number for all recurrent maps, or {map: number}
-    init                 "orthogonal" or "torch", see `layers.initialize`
+    init                 "orthogonal", "small" or "torch", see `layers.initialize`
     engine               "auto", "cpu", "native", "scan" or "eager"; `metarnn.explain` tells why
     checkpoint_every     with k > 0 the backward pass recomputes stretches of k steps: memory for
                          T/k + k steps instead of T, at the price of one more forward pass
@@ -102,7 +102,7 @@ class Recurrent(nn.Module):
             check.refuse("cell", cell, "a Cell, such as metarnn.cells.LSTM(8, 16)", advice)
         self.num_layers = check.size("num_layers", num_layers)
         self.merge = check.one_of("merge", merge, ["concat", "sum"])
-        self.init = check.one_of("init", init, ["orthogonal", "torch"])
+        self.init = check.one_of("init", init, SCHEMES)
         self.engine = check.one_of("engine", engine, ["auto", *ENGINES])
         self.checkpoint_every = check.size("checkpoint_every", checkpoint_every, least=0)
         self.dropouts = Dropout.of(

@@ -26,7 +26,7 @@ from metarnn.training.position import Position
 from metarnn.training.progress import SILENT, Progress, Report, scores_in_words
 from metarnn.training.schedule import factor
 from metarnn.training.settings import Settings
-from metarnn.training.world import World
+from metarnn.training.world import World, find_device
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Trainer:
         model: trained in place; on the world's device afterwards
         settings: how
         folder: where checkpoints and metrics go, locked by the caller; None to keep nothing
-        world: the processes that train together
+        world: the processes that train together; None for this one, on the settings' device
         progress: where to show how it goes
     """
 
@@ -67,7 +67,7 @@ class Trainer:
         progress: Progress | None = None,
     ) -> None:
         self.task, self.settings, self.folder = task, settings, folder
-        self.world = World(device=_device_of(model)) if world is None else world
+        self.world = World(device=_place(model, settings.device)) if world is None else world
         self.progress = SILENT if progress is None else progress
         self.model = model.to(self.world.device)
         self.shards = self.world.shards(settings.accumulate)
@@ -377,8 +377,10 @@ def _damage() -> Iterator[None]:
         raise checkpoint.CheckpointError(f"the checkpoint cannot be used: {what}") from error
 
 
-def _device_of(model: nn.Module) -> torch.device:
-    return next((w.device for w in model.parameters()), torch.device("cpu"))
+def _place(model: nn.Module, device: str) -> torch.device:
+    """The device that is asked for; for "auto" the model's own, where that is none but a CPU."""
+    own = next((w.device for w in model.parameters()), torch.device("cpu"))
+    return own if device == "auto" and own.type != "cpu" else find_device(device)
 
 
 def _exp(value: float) -> float:

@@ -47,7 +47,7 @@ class ModelOptions:
         weight_drop: drop recurrent weights
         zoneout: units that keep their old value for a step
         layer_norm: normalise inside the unit, where it can
-        init: starting weights: orthogonal or torch (smaller recurrent ones)
+        init: starting weights: orthogonal, small (half as large recurrent ones) or torch
         cutoffs: an adaptive softmax: the ranks at which tokens become cheap, as in 2000 10000
         engine: how the steps are run: auto, cpu, native, scan or eager
     """
@@ -72,7 +72,7 @@ class ModelOptions:
     weight_drop: float = 0.0
     zoneout: float = 0.0
     layer_norm: bool = False
-    init: Literal["orthogonal", "torch"] = "orthogonal"
+    init: Literal["orthogonal", "small", "torch"] = "orthogonal"
     cutoffs: tuple[int, ...] = ()
     engine: str = "auto"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from metarnn import Cell, cells
+from metarnn import Cell, cells, hyper
 from metarnn.engines.plan import _plan
 from metarnn.engines.triton.fused import Loop, loop
 from metarnn.engines.triton.layout import Layout
@@ -67,6 +67,14 @@ def test_only_what_needs_whole_rows_is_shared_out_by_rows():
     assert set(rows(cells.GRU(3, 5, reset="before")).values()) == {False}
     assert set(rows(cells.LSTM(3, 5, layer_norm=True)).values()) == {True}
     assert set(rows(cells.ONLSTM(3, 4, chunk=2)).values()) == {True}
+
+
+@pytest.mark.parametrize("inputs", [4, 5])  # of which one divides what the other products have
+def test_a_product_that_a_later_stage_reads_is_not_cut_to_the_width_of_the_others(inputs):
+    made = layouts(hyper.Mogrifier(cells.LSTM(inputs, 12), rounds=5))["train"]
+    gates = [s.width for s in made.segments for k in s.products if made.nodes[k].width == 48]
+    assert set(gates) <= {12, 48}
+    assert all(segment.width for segment in made.segments)  # nothing here needs whole rows
 
 
 def test_a_state_that_only_its_own_units_read_stays_in_registers():

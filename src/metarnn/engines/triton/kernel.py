@@ -67,8 +67,14 @@ def first_launch(done: bool) -> Iterator[None]:
     except Exception as error:
         if done or interpreted():
             raise
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise CannotLaunch(reason[-1]) from error
+        raise CannotLaunch(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    """The line that says what is wrong: a compiler's message ends with how to call it again."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    telling = (line for line in lines if "error" in line.lower() or "fatal" in line.lower())
+    return next(telling, lines[-1])
 
 
 class Kernel:

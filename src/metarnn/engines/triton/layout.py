@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from metarnn.graph import Graph, stages
 
 SUMS = ("dvector.", "dcontext.")  # outputs that are summed over time
+GATES = 8  # the most that a product is cut into
 
 
 @dataclass(frozen=True)
@@ -128,20 +129,28 @@ class Layout:
             rest = tuple(k for k in stage.rest if self.nodes[k].op != "slice")
             if not rest and not stage.products:
                 continue
-            n = self._common_width(stage.products, rest)
-            if n:
-                found.append(Segment(n, stage.products, rest))
-                continue
-            for width in dict.fromkeys(self.nodes[k].width for k in stage.products):
-                same = (k for k in stage.products if self.nodes[k].width == width)
-                found.append(Segment(width, tuple(same)))
-            if rest:
-                found.append(Segment(0, (), rest))
+            found += self._of_stage(stage.products, rest)
         loose = [k for k in self.stores if self.nodes[k].source or self.nodes[k].op == "slice"]
         for width in dict.fromkeys(self.nodes[k].width for k in loose):
             same = (k for k in loose if self.nodes[k].width == width)
             found.append(Segment(width, loose=tuple(same)))
         return found
+
+    def _of_stage(self, products: tuple[int, ...], rest: tuple[int, ...]) -> list[Segment]:
+        """Products with all that follows; else those that a later stage reads apart; else rows."""
+        if n := self._common_width(products, rest):
+            return [Segment(n, products, rest)]
+        read = {self.root(a)[0] for k in rest for a in self.nodes[k].args}
+        used = tuple(k for k in products if k in read)
+        later = tuple(k for k in products if k not in read)
+        if rest and (n := self._common_width(used, rest)):
+            return [*self._by_width(later), Segment(n, used, rest)]
+        return [*self._by_width(products), *([Segment(0, (), rest)] if rest else [])]
+
+    def _by_width(self, products: tuple[int, ...]) -> list[Segment]:
+        widths = dict.fromkeys(self.nodes[k].width for k in products)
+        same = {n: tuple(k for k in products if self.nodes[k].width == n) for n in widths}
+        return [Segment(n, each) for n, each in same.items()]
 
     def _common_width(self, products: tuple[int, ...], rest: tuple[int, ...]) -> int:
         """The width of a stage's rows if all have the same and none needs another's units."""
@@ -151,7 +160,9 @@ class Layout:
                             for a in nodes[k].args}  # fmt: skip
         widths = widths or {nodes[k].width for k in products}
         n = widths.pop() if len(widths) == 1 else 0
-        if not n or any(nodes[k].width % n for k in products):
+        # A product of a few gates is cut into these. One that is far wider is not made of gates:
+        # cut up, it would be left to the few programs that have units of so small a width.
+        if not n or any(nodes[k].width % n or nodes[k].width > GATES * n for k in products):
             return 0
         here = {*products, *rest}
         return n if all(self._fits(k, n, here) for k in rest) else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from metarnn.engines.triton.layout import Segment
+from metarnn.engines.triton.layout import GATES, Segment
 from metarnn.engines.triton.program import Block, Group
 from metarnn.engines.triton.text import expression, number, store
 
@@ -76,9 +76,9 @@ class Units:
                 for k in products
                 for start in range(0, self.nodes[k].width, self.n)
             )
-            # More than 8 blocks would leave a program too few units of each.
-            for first in range(0, len(blocks), 8):
-                part = blocks[first : first + 8]
+            # More blocks would leave a program too few units of each.
+            for first in range(0, len(blocks), GATES):
+                part = blocks[first : first + GATES]
                 inner = self.nodes[argument].width
                 group = Group(len(self.e.groups), self.n, inner, part)
                 self.e.groups.append(group)

@@ -38,6 +38,14 @@ _CLASSES: dict[str, Any] = {**_SEQUENCES, "shots": 1, "queries": 5, "steps": 100
 PRESETS: dict[str, dict[str, Any]] = {
     "sinusoid": {**_SINUSOID, "steps": 15_000},
     "sinusoid-published": {**_SINUSOID, "steps": 70_000},
+    # Moving towards where single steps lead would teach it no more than the mean of all tasks.
+    "sinusoid-reptile": {
+        **_SINUSOID,
+        "method": "reptile",
+        "inner_steps": 4,
+        "inner_lr": 0.02,
+        "steps": 24_000,
+    },
     # A short history tells little of the parameters: that takes examples of the task.
     "dynamics": {
         **_SEQUENCES,

@@ -52,7 +52,7 @@ def test_a_probability_that_is_none(kind, value):
         ({"weight_drop": {"xh": 0.5}}, ["weight_drop='xh'", "'ih', 'hh'"]),
         ({"merge": "add"}, ["merge='add'", "'concat', 'sum'"]),
         ({"engine": "cuda"}, ["engine='cuda'", "'auto'", "'eager'"]),
-        ({"init": "zeros"}, ["init='zeros'", "'orthogonal', 'torch'"]),
+        ({"init": "zeros"}, ["init='zeros'", "'orthogonal', 'small', 'torch'"]),
         ({"num_layers": 0}, ["num_layers=0", "at least 1"]),
         ({"num_layers": 1.5}, ["num_layers=1.5", "whole number"]),
         ({"checkpoint_every": -1}, ["checkpoint_every=-1", "at least 0"]),

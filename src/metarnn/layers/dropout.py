@@ -123,3 +123,16 @@ def sample(
         for p, n in zip(rates, cell.states, strict=False)
     )
     return Masks(columns, zoneout, weights)
+
+
+def between(dropouts: Dropout, x: Tensor, width: int, training: bool) -> Tensor | None:
+    """The factors on what one layer of that width hands to the next, None for none."""
+    if not training:
+        return None
+    steps, batch, _ = x.shape
+    mask = None
+    for p, extent in ((dropouts.between, steps), (dropouts.variational, 1)):
+        if p:
+            new = keep(p, extent, batch, width, like=x)
+            mask = new if mask is None else mask * new
+    return mask

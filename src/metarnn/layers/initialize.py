@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from metarnn.cells import Cell
 
-
 SCHEMES = ("orthogonal", "small", "torch")
 
 

@@ -12,8 +12,9 @@ from metarnn import cells
 from metarnn.cells import Theta, check
 from metarnn.layers.dropout import Masks
 from metarnn.layers.options import Extras, Options
-from metarnn.layers.recurrent import Floor, Recurrent
-from metarnn.layers.unroll import delayed
+from metarnn.layers.recurrent import Recurrent
+from metarnn.layers.stack import Floor, layers
+from metarnn.layers.unroll import Way, delayed
 
 Pointwise = str | Callable[[Tensor], Tensor]
 
@@ -259,7 +260,7 @@ class ONLSTM(Recurrent):
             assert isinstance(cell, cells.ONLSTM)
             floor = Floor(cell, [self.weights(k)], [Masks({}, (), {})])
             rows = tuple(part[k : k + 1] for part in parts)
-            h, _ = self._layers([floor], call, y, rows, "eager")
+            h, _ = layers([floor], call, y, rows, self.merge, Way("eager"))
             before = delayed(h, parts[0][k])
             before = before if call.resets is None else before.masked_fill(call.resets, 0)
             theta = Theta(cell, self.weights(k))

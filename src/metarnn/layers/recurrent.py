@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -23,26 +23,14 @@ from metarnn.engines import (
     circumstances,
     compiled,
     cpu,
-    native,
     triton,
 )
-from metarnn.layers import edges, streaming
-from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
+from metarnn.layers import edges, stack, streaming
+from metarnn.layers.dropout import NOTHING, Dropout, between, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import SCHEMES, initialize
-from metarnn.layers.unroll import Source, Way, run_with, state_sizes, unroll
-
-
-@dataclass(frozen=True)
-class Floor:
-    """One layer of a stack in one call: its cell; for each direction its weights, its masks, and
-    where what the cell is given comes from."""
-
-    cell: Cell
-    weights: Sequence[Mapping[str, Tensor]]
-    masks: Sequence[Masks]
-    sources: Sequence[Source | None] = (None, None)
-    operator: str = ""  # the cell's name as an operator, where torch.compile is to see one
+from metarnn.layers.stack import Floor
+from metarnn.layers.unroll import Source, Way, run_with, state_sizes
 
 
 class Recurrent(nn.Module):
@@ -236,18 +224,20 @@ class Recurrent(nn.Module):
         y = call.x
         if self.training and self.dropouts.input:
             y = y * keep(self.dropouts.input, 1, *y.shape[1:], like=y)
-        between = [self._between(y) for _ in range(self.num_layers - 1)]
+        above = self.num_layers - 1
+        masks = [between(self.dropouts, y, self.output_size, self.training) for _ in range(above)]
 
         finals: list[State] = []
-        whole = engine == "native" and not any(m is not None for m in between)
+        whole = engine == "native" and not any(m is not None for m in masks)
         whole = whole and not self.residual and self.merge == "concat"
+        run = stack.native if engine == "native" else stack.layers
+        way = Way(engine, self.checkpoint_every)
         for k in range(1 if whole else self.num_layers):
             span = floors if whole else floors[k : k + 1]
-            mask = between[k - 1] if k else None
+            mask = masks[k - 1] if k else None
             y = y if mask is None else y * mask
             rows = slice(k * self.directions, (k + len(span)) * self.directions)
-            run = self._native if engine == "native" else self._layers
-            out, final = run(span, call, y, tuple(part[rows] for part in parts), engine)
+            out, final = run(span, call, y, tuple(part[rows] for part in parts), self.merge, way)
             y = out + y if self.residual and k else out
             finals.append(final)
         final = finals[0]
@@ -419,95 +409,6 @@ class Recurrent(nn.Module):
                 weights.append({n: w * drop[n] if n in drop else w for n, w in named.items()})
             floors.append(Floor(cell, weights, masks, sources[k], operators[k]))
         return floors
-
-    def _between(self, x: Tensor) -> Tensor | None:
-        """The factors on what one layer hands to the next, None for none."""
-        if not self.training:
-            return None
-        steps, batch, _ = x.shape
-        mask = None
-        for p, extent in ((self.dropouts.between, steps), (self.dropouts.variational, 1)):
-            if p:
-                new = keep(p, extent, batch, self.output_size, like=x)
-                mask = new if mask is None else mask * new
-        return mask
-
-    def _layers(
-        self, floors: Sequence[Floor], call: Inputs, x: Tensor, state: State, engine: str
-    ) -> tuple[Tensor, State]:
-        """Layers one after the other; state and final state [layers × directions, B, n]."""
-        finals = []
-        for k, floor in enumerate(floors):
-            rows = [
-                tuple(part[k * self.directions + direction] for part in state)
-                for direction in range(self.directions)
-            ]
-            found = self._directions(floor, call, x, rows, engine)
-            outputs = [output for output, _ in found]
-            finals += [final for _, final in found]
-            if len(outputs) == 1:
-                x = outputs[0]
-            else:
-                x = torch.cat(outputs, -1) if self.merge == "concat" else outputs[0] + outputs[1]
-        if len(finals) == 1:
-            return x, tuple(part.unsqueeze(0) for part in finals[0])
-        return x, tuple(torch.stack(part) for part in zip(*finals, strict=True))
-
-    def _directions(
-        self, floor: Floor, call: Inputs, x: Tensor, state: Sequence[State], engine: str
-    ) -> list[tuple[Tensor, State]]:
-        """Each direction's outputs and final state; on a GPU both at the same time."""
-
-        def run(direction: int) -> tuple[Tensor, State]:
-            return unroll(
-                floor.cell,
-                floor.weights[direction],
-                floor.masks[direction],
-                call,
-                x,
-                state[direction],
-                backward=direction == 1,
-                way=Way(engine, self.checkpoint_every, floor.operator),
-                source=floor.sources[direction],
-            )
-
-        fused = self.bidirectional and engine == "triton" and not floor.operator
-        halves = triton.side_by_side(floor.cell, x) if fused else None
-        if halves is None:
-            return [run(direction) for direction in range(self.directions)]
-        with halves:
-            first = run(0)
-            with halves.aside(x, *state[1], call.alive, call.resets, call.lengths, call.context):
-                second = run(1)
-            return [first, halves.back(*second)]
-
-    def _native(
-        self, floors: Sequence[Floor], call: Inputs, x: Tensor, state: State, engine: str
-    ) -> tuple[Tensor, State]:
-        """Layers in one call of torch's own kernel; `_layers` gives the gradients it lacks."""
-
-        def composition(x: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-            weights = iter(tensors[len(state) :])
-            again = [
-                Floor(f.cell, [dict(zip(w, weights, strict=False)) for w in f.weights], f.masks)
-                for f in floors
-            ]
-            output, final = self._layers(again, call, x, tensors[: len(state)], "eager")
-            return output, *final
-
-        output, final = native.run(
-            self.cell,
-            x,
-            state,
-            [w for floor in floors for named in floor.weights for w in named.values()],
-            layers=len(floors),
-            bidirectional=self.bidirectional,
-            lengths=call.lengths,
-            composition=composition,
-        )
-        if self.bidirectional and self.merge == "sum":
-            output = sum(output.chunk(2, -1)[1:], output.chunk(2, -1)[0])
-        return output, final
 
     def _rows(self) -> Iterator[tuple[int, int]]:
         """(layer, direction), in the order of parameters and states."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from metarnn import __version__
+from metarnn.cli.errors import DEBUG, told
 
 # Commands of one or two words: where each is, and what it is for. Only the one that is called is
 # imported.
@@ -31,31 +32,42 @@ COMMANDS = {
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),
     "bench generated": ("metarnn.cli.bench:generated", "what generating weights costs here"),
     "bench gradients": ("metarnn.cli.bench_gradients:gradients", "what gradient rules cost"),
+    "completion": ("metarnn.cli.completion:completion", "completion for bash, zsh or fish"),
     "doctor": ("metarnn.cli.doctor:doctor", "what this machine has to run on"),
 }
+TASKED = ("train", "search")  # their flags depend on the task, so they read them themselves
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `metarnn` with these arguments, by default those of the process; return its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    debug = DEBUG in arguments
+    arguments = [each for each in arguments if each != DEBUG]
     if arguments == ["--version"]:
         print(f"metarnn {__version__}")
         return 0
+    name, rest = _find(arguments)
+    if debug:
+        return _run(name, rest) or 0
+    task = [word for word in rest[:1] if name in TASKED and not word.startswith("-")]
+    return told(" ".join([name, *task]), lambda: _run(name, rest))
+
+
+def _run(name: str, rest: list[str]) -> int | None:
     try:
         import rich  # noqa: F401  # the commands need it: better said here than in a traceback
         import tyro
     except ModuleNotFoundError as error:
-        print(
-            f"The metarnn command needs {error.name}: pip install 'metarnn[cli]'", file=sys.stderr
-        )
-        return 1
-    name, rest = _find(arguments)
+        message = f"the command line needs {error.name}: pip install 'metarnn[cli]'"
+        raise ModuleNotFoundError(message) from None
+    call = find(name)
+    return call(rest) if name in TASKED else tyro.cli(call, prog=f"metarnn {name}", args=rest)
+
+
+def find(name: str) -> Callable[..., int | None]:
+    """The function of a command, from its module."""
     module, function = COMMANDS[name][0].split(":")
-    call = getattr(importlib.import_module(module), function)
-    if name in ("train", "search"):  # their flags depend on the task
-        return call(rest)
-    tyro.cli(call, prog=f"metarnn {name}", args=rest)
-    return 0
+    return getattr(importlib.import_module(module), function)
 
 
 def _find(arguments: list[str]) -> tuple[str, list[str]]:
@@ -69,7 +81,8 @@ def _find(arguments: list[str]) -> tuple[str, list[str]]:
         print("usage: metarnn COMMAND [flags]; `metarnn COMMAND --help` lists them\n")
         for name in group or COMMANDS:
             print(f"  {name:<15} {COMMANDS[name][1]}")
-        print("\nRecurrent sequence models whose recurrent unit is learned. `metarnn --version`")
+        print(f"\nEvery command takes {DEBUG}, which shows where in the code an error came up.")
+        print("Recurrent sequence models whose recurrent unit is learned. `metarnn --version`")
         sys.exit(0)
     given = " ".join(arguments[: 2 if group else 1])
     near = get_close_matches(given, COMMANDS, 1)

@@ -37,7 +37,7 @@ def failing(error):
 @pytest.mark.parametrize("why", FAILURES)
 def test_an_error_is_one_message_and_an_exit_code(why, capsys):
     error, message, code = FAILURES[why]
-    assert told("do", failing(error)) == code
+    assert told("metarnn do", failing(error)) == code
     out, err = capsys.readouterr()
     assert not out
     assert err.startswith("metarnn do: ")
@@ -47,7 +47,7 @@ def test_an_error_is_one_message_and_an_exit_code(why, capsys):
 
 
 def test_an_interruption_is_no_traceback(capsys):
-    assert told("do", failing(KeyboardInterrupt())) == 130
+    assert told("metarnn do", failing(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "metarnn do: interrupted\n"
 
 
@@ -80,3 +80,14 @@ def test_whoever_reads_may_stop_reading():
 def test_a_message_of_our_own_about_a_package_stays_as_it_is():
     error = ModuleNotFoundError("BPE needs tokenizers: pip install 'metarnn[bpe]'")
     assert explained(error)[0] == str(error)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train"]])
+def test_help_too_may_be_read_in_part(arguments, monkeypatch):
+    def break_off(*said: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("builtins.print", break_off)
+    monkeypatch.setattr(os, "dup2", lambda *files: None)  # the output of this process goes on
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+    assert main(arguments) == 141

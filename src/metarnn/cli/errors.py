@@ -64,4 +64,4 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _say(name: str, message: str) -> None:
-    print(f"metarnn {name}: {message}", file=sys.stderr)
+    print(f"{name}: {message}", file=sys.stderr)

@@ -97,7 +97,7 @@ def search(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: metarnn search TASK [flags]; `metarnn search TASK --help` lists them\n")
         for name, entry in searchable().items():
-            print(f"  {name:<10} {entry.about}")
+            print(f"  {name:<14} {entry.about}")
         return 0
     name, *flags = arguments
     tasks.find(name)  # which knows what was meant by a name that is none

@@ -33,7 +33,7 @@ def train(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: metarnn train TASK [flags]; `metarnn train TASK --help` lists them\n")
         for name in tasks.TASKS:
-            print(f"  {name:<10} {tasks.find(name).about}")
+            print(f"  {name:<14} {tasks.find(name).about}")
         return 0
     name, *flags = arguments
     entry = tasks.find(name)

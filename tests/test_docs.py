@@ -1,6 +1,7 @@
 """What docs/ says works: its Python runs, its commands run or are understood, its links lead on."""
 
 import importlib.util
+import re
 
 import pytest
 
@@ -112,3 +113,33 @@ def test_plain_docstrings_become_what_sphinx_reads():
     assert r"A unit, ``h_t``, with W\* and \|x\|." in found
     assert ".. code-block:: text\n\n    r = σ(W x)\n    z = r ⊙ h" in found
     assert "``depth``\n    how deep, and\n    no deeper" in found
+
+
+def test_every_page_is_in_the_table_of_contents():
+    for folder in (DOCS, DOCS / "tutorials", DOCS / "api"):
+        index = (folder / "index.md").read_text(encoding="utf-8")
+        trees = [b.text.splitlines() for b in blocks(index) if b.language == "{toctree}"]
+        listed = {line for tree in trees for line in tree if line and not line.startswith(":")}
+        pages = {path.stem for path in folder.glob("*.md")} - {"index"}
+        assert pages <= listed, f"{folder.name}/index.md: add {sorted(pages - listed)}"
+
+
+def test_every_folder_has_its_part_in_the_guide_the_reference_and_the_map():
+    folders = {path.parent.name for path in (ROOT / "src" / "metarnn").glob("*/__init__.py")}
+    guide = (DOCS / "folders.md").read_text(encoding="utf-8")
+    written = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for folder in folders:
+        assert f"## {folder}: " in guide
+        assert f"| `{folder}` | " in written
+    assert {path.stem for path in (DOCS / "api").glob("*.md")} == folders - {"cli"} | {"index"}
+
+
+def test_files_that_the_map_names_are_there():
+    for path in (ROOT / "CONTRIBUTING.md", DOCS / "folders.md"):
+        for row in path.read_text(encoding="utf-8").splitlines():
+            names = re.findall(r"`([\w/]+\.py)`", row)
+            found = re.match(r"\| `(\w+)` \|", row)  # of a row of the table, in that folder
+            base = ROOT / "src" / "metarnn" / (found[1] if found else "")
+            for name in names:
+                there = (base / name).exists() or (ROOT / name).exists()
+                assert there, f"{path.name}: {name}"

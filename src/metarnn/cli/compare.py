@@ -71,6 +71,8 @@ def _compare(
 ) -> None:
     check.one_of("task", task, PROBLEMS)
     check.size("seeds", seeds)
+    if not out.absolute().parent.is_dir():
+        check.refuse("out", str(out), "a file in a folder that exists")
     for name in cells:
         if not name.endswith(".json"):
             check.one_of("cells", name, CELLS)

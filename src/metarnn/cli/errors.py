@@ -44,6 +44,9 @@ def explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError) and said.startswith("No module named"):
         return f"this needs the package {error.name}: pip install {error.name}", REFUSED
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        folder = os.path.dirname(os.fspath(error.filename))
+        if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
+            return f"there is no folder {folder}", REFUSED
         return f"{error.filename}: {error.strerror}", REFUSED
     if isinstance(error, ValueError | OSError | ModuleNotFoundError):
         return said or type(error).__name__, REFUSED

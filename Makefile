@@ -1,13 +1,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.installed
+DOCS_READY := .venv/.docs
 
 # Each test worker computes on one thread: workers that share cores slow one another down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 # More than four workers cost more in imports of torch than they win.
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: help demo test test-all fast check lint types clean
+.PHONY: help demo test test-all fast check lint types docs clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -34,6 +35,10 @@ lint: $(READY)  ## style and formatting
 types: $(READY)  ## type checking
 	@$(BIN)/pyright
 
+docs: $(DOCS_READY)  ## the documentation as a site, in build/docs
+	@$(BIN)/sphinx-build -W --keep-going -E -a -b html docs build/docs
+	@echo "Look at build/docs/index.html"
+
 clean:  ## remove the environment, caches and builds; runs/ and data/ stay
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests examples -type d -name __pycache__ -prune -exec rm -rf {} +
@@ -45,4 +50,10 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Installing metarnn and its tools into .venv (about a minute, once) ..."
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Apart from the rest: nobody needs Sphinx to run the tests.
+$(DOCS_READY): $(READY)
+	@echo "Installing Sphinx into .venv (half a minute, once) ..."
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@

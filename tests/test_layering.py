@@ -23,7 +23,7 @@ ORDER = (
     "report",
     "cli",
 )
-FREE = {"__init__.py", "__main__.py"}  # at the top they gather what the folders offer
+FREE = {"__init__.py", "__main__.py", "public.py"}  # at the top they gather what the folders offer
 MODULES = sorted(path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
 
 

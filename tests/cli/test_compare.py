@@ -1,6 +1,5 @@
 """`metarnn compare`."""
 
-import pytest
 import torch
 
 from metarnn.cli.main import main
@@ -20,9 +19,12 @@ def test_units_side_by_side(tmp_path, capsys):
 
 
 def test_a_unit_or_a_problem_that_is_not_there_is_named(capsys):
-    for flags, word in ((["--cells", "lsmt"], "lstm"), (["--task", "ading"], "adding")):
-        with pytest.raises(SystemExit):
-            main(["compare", *flags])
+    for flags, word in (
+        (["--cells", "lsmt"], "lstm"),
+        (["--task", "ading"], "adding"),
+        (["--out", "/nowhere/x.svg"], "folder that exists"),
+    ):
+        assert main(["compare", *flags]) == 2
         assert word in capsys.readouterr().err
 
 

@@ -210,12 +210,8 @@ def test_params_solves_for_the_width(text, tmp_path, capsys):
 )
 def test_what_is_wrong_is_said_in_one_line(flags, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    try:
-        code = main(flags)
-    except SystemExit as left:
-        code = left.code
+    assert main(flags) == 2
     errors = capsys.readouterr().err
-    assert code == 2
     assert message in errors
     assert errors.count("\n") == 1
     assert not list(tmp_path.iterdir())  # and nothing was begun

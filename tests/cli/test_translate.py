@@ -3,7 +3,6 @@
 import io
 import sys
 import tomllib
-from contextlib import suppress
 
 import pytest
 
@@ -38,8 +37,7 @@ def run(data, tmp_path_factory):
 def translate(monkeypatch, capsys, run, text, *flags):
     stdin = io.TextIOWrapper(io.BytesIO(text if isinstance(text, bytes) else text.encode()))
     monkeypatch.setattr(sys, "stdin", stdin)
-    with suppress(SystemExit):
-        main(["translate", str(run), *flags])
+    main(["translate", str(run), *flags])
     return capsys.readouterr()
 
 
@@ -153,6 +151,5 @@ def test_every_preset_is_a_configuration_that_ends(preset):
 
 def test_a_run_of_another_kind_is_refused(tmp_path, capsys):
     (tmp_path / "config.toml").write_text('task = "lm"\n')
-    with pytest.raises(SystemExit):
-        main(["translate", str(tmp_path)])
+    assert main(["translate", str(tmp_path)]) == 2
     assert "run of a translator" in capsys.readouterr().err

@@ -29,6 +29,10 @@ def adapt(
 ) -> None:
     """Adapt the learner of a run folder to a new task, and predict with it.
 
+    metarnn adapt runs/fewshot --support few.csv --query ask.csv
+
+    metarnn adapt runs/fewshot --support trajectory.csv --about mu=2.5
+
     Args:
         run: the run folder
         support: examples of the task: rows x,y of a CSV file (sinusoid), a trajectory, a row an
@@ -40,11 +44,7 @@ def adapt(
         out: put the adapted weights into this file (safetensors)
         device: where to compute: auto, cpu, cuda
     """
-    try:
-        _adapt(run, support, query, steps, about, out, device)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn adapt: {error}", file=sys.stderr)
-        sys.exit(2)
+    _adapt(run, support, query, steps, about, out, device)
 
 
 def _adapt(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as format
 import os
 import platform
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +33,10 @@ def cells(
 ) -> None:
     """Time every cell beside torch.nn.LSTM of the same size and beside a loop in plain torch.
 
+    metarnn bench cells --cells lstm gru --minutes 1
+
+    metarnn bench cells --device cuda --dtype bfloat16 --json cells.json
+
     Args:
         device: where to run
         json: also write what was measured into this file
@@ -42,11 +45,7 @@ def cells(
         dtype: the number type
         minutes: how long to measure, apart from compiling and from what is slow
     """
-    try:
-        _cells(device, json, cells, quick, getattr(torch, dtype), minutes)
-    except (ValueError, OSError) as error:
-        print(f"metarnn bench cells: {error}", file=sys.stderr)
-        sys.exit(2)
+    _cells(device, json, cells, quick, getattr(torch, dtype), minutes)
 
 
 def _cells(
@@ -139,14 +138,17 @@ def generated(
 ) -> None:
     """Time training steps of an LSTM whose weights are generated, beside those of a plain one.
 
+    metarnn bench generated
+
+    metarnn bench generated --device cuda --dtype bfloat16
+
     Args:
         device: where to run
         dtype: the number type; bfloat16 is autocast
         quick: one tiny shape, to see that everything runs
     """
     if device == "cuda" and not torch.cuda.is_available():
-        print("metarnn bench generated: this machine has no CUDA device", file=sys.stderr)
-        sys.exit(2)
+        check.refuse("device", device, "'cpu': this machine has no CUDA device")
     shapes = costs.GPU_SHAPES if device == "cuda" else costs.SHAPES
     for T, B, H in [(4, 2, 16)] if quick else shapes:
         title = f"training step, {T} steps × {B} sequences, {H} units, {dtype}, {device}"

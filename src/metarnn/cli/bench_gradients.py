@@ -22,6 +22,8 @@ def gradients(
 ) -> None:
     """Measure gradient rules here, on one thread, in a few minutes.
 
+    metarnn bench gradients --which cosines --seeds 1
+
     Args:
         which: cosines of approximations with the exact gradient; time and memory of BPTT with
             checkpoints; time of exact RTRL of elementwise cells; its memory over long streams

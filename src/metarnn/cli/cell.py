@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from metarnn.cells import CELLS, Cell, cell, check, shapes
@@ -27,6 +26,10 @@ def show(
 ) -> None:
     """Show what a cell computes, its weights and states, and how this machine would run it.
 
+    metarnn cell show gru --svg gru.svg
+
+    metarnn cell show runs/search-lm/cell.json --latex
+
     Args:
         name: a built-in cell (lstm, gru, ...), a file with a cell's graph (.json), or one that we
             found (found/NAME)
@@ -36,11 +39,7 @@ def show(
         latex: print the formulas as LaTeX
         unfold: draw that many time steps instead of one
     """
-    try:
-        _show(find_cell(name, input_size, hidden_size), name, svg, latex, unfold)
-    except (ValueError, OSError) as error:
-        print(f"metarnn cell show: {error}", file=sys.stderr)
-        sys.exit(2)
+    _show(find_cell(name, input_size, hidden_size), name, svg, latex, unfold)
 
 
 def find_cell(name: str, input_size: int | None, hidden_size: int | None) -> Cell:

@@ -67,7 +67,12 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Config(Common, ClassifierOptions, Labelled):
-    """Train a classifier of sequences."""
+    """Train a classifier of sequences.
+
+    metarnn train classification --data Gestures_TRAIN.ts --minutes 5
+
+    metarnn train classification --data sensors.csv --cell gru --params 50k
+    """
 
 
 class ClassificationEntry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,8 @@ def classify(
     """Label sequences with the model of a run folder, as CSV: an example a line, its label, how
     probable that is, and the probability of each class.
 
+    metarnn classify runs/classification --data new.csv --out labels.csv
+
     Args:
         run: the run folder, or one written by save_pretrained
         data: what to label, as for `metarnn train classification`; labels in it are not looked at
@@ -28,14 +29,6 @@ def classify(
         pixels: images were read pixel by pixel
         device: where to compute: auto, cpu, cuda
     """
-    try:
-        _classify(run, data, out, pixels, device)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn classify: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def _classify(run: Path, data: str, out: Path | None, pixels: bool, device: str) -> None:
     place = find_device(device)
     model = from_pretrained(run)
     if not isinstance(model, Classifier):

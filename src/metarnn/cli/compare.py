@@ -34,6 +34,10 @@ def compare(
 ) -> None:
     """Train each unit on a generated problem and show how they learn, at equal parameters.
 
+    metarnn compare --task copy --length 100 --cells lstm,gru,elman
+
+    metarnn compare --task adding --seeds 3 --params 5k --out adding.svg
+
     Args:
         task: adding, copy, recall, early, noise, breaks, parity, anbn, anbncn, dyck, addition,
             lorenz, mackey-glass or van-der-pol
@@ -48,12 +52,8 @@ def compare(
         chrono: the gates of LSTM and GRU start such that they remember as long as sequences are
         out: the picture to draw
     """
-    try:
-        names = cells.split(",")
-        _compare(task, names, length, params, layers, steps, batch, lr, seeds, chrono, out)
-    except (ValueError, OSError) as error:
-        print(f"metarnn compare: {error}", file=sys.stderr)
-        sys.exit(2)
+    names = cells.split(",")
+    _compare(task, names, length, params, layers, steps, batch, lr, seeds, chrono, out)
 
 
 def _compare(
@@ -71,6 +71,8 @@ def _compare(
 ) -> None:
     check.one_of("task", task, PROBLEMS)
     check.size("seeds", seeds)
+    if not out.absolute().parent.is_dir():
+        check.refuse("out", str(out), "a file in a folder that exists")
     for name in cells:
         if not name.endswith(".json"):
             check.one_of("cells", name, CELLS)

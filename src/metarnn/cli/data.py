@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -27,6 +26,8 @@ def data_describe(
 ) -> None:
     """Count words, stop words and n-grams of a text, and show Zipf's law in it.
 
+    metarnn data describe --data book.txt --out zipf.svg
+
     Args:
         data: a file, a folder, a pattern of files, - for standard input, hf:NAME for a dataset,
             or pydoc or stdlib, which every Python carries
@@ -35,14 +36,6 @@ def data_describe(
             auto is that with at most 1 MiB for valid and for test
         seed: of the split
     """
-    try:
-        _describe(data, out, split, seed)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn data describe: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def _describe(data: str, out: Path | None, split: str, seed: int) -> None:
     if out is not None and not out.absolute().parent.is_dir():
         raise ValueError(f"out={str(out)!r}: expected a file in a folder that exists")
     quiet = Console(stderr=True, markup=False, highlight=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +38,10 @@ def diagnose(
 ) -> None:
     """Show how far back gradients get, what stands in their way, and what to change.
 
+    metarnn diagnose runs/lm
+
+    metarnn diagnose --cell elman lstm gru --out reach.svg
+
     Args:
         run: a run folder, diagnosed on its own training data
         cell: in the place of a run, cells at their start, on random inputs: elman lstm, ...
@@ -50,11 +53,7 @@ def diagnose(
         out: draw the curves into this SVG file; in a run folder, diagnosis.svg by default
         data: write all figures into this JSON file; in a run folder, diagnosis.json by default
     """
-    try:
-        _diagnose(run, cell, width, inputs, length, batch, seed, out, data)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn diagnose: {error}", file=sys.stderr)
-        sys.exit(2)
+    _diagnose(run, cell, width, inputs, length, batch, seed, out, data)
 
 
 def _diagnose(

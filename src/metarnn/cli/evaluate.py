@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,6 +26,10 @@ def evaluate(
 ) -> None:
     """Score the model of a run folder, exactly, over every token.
 
+    metarnn evaluate runs/lm
+
+    metarnn evaluate runs/lm --data other.txt --split all
+
     Args:
         run: the run folder
         data: other data than it was trained on, as for `metarnn train`
@@ -37,16 +40,6 @@ def evaluate(
             trained
         device: where to compute: auto, cpu, cuda
     """
-    try:
-        _evaluate(run, data, split, dynamic, beam, batch, device)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn evaluate: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-def _evaluate(
-    run: Path, data: str, split: str, dynamic: bool, beam: int, batch: int, device: str
-) -> None:
     changes: dict[str, Any] = {"data": data} if data else {}
     changes["batch"] = 1  # of training, of which there is none; a short text has no room for more
     if split == "all":

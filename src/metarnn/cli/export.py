@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +33,10 @@ def export(
 ) -> None:
     """Write the model of a run folder for other programs, and check it against the original.
 
+    metarnn export runs/lm
+
+    metarnn export runs/classification --form sequence --int8 --out shipped
+
     Args:
         run: the run folder, or one written by save_pretrained
         to: onnx, or torch (a program of torch.export; the step only)
@@ -42,11 +45,7 @@ def export(
         int8: also a step whose recurrent products are rounded to a byte (ONNX), and what that costs
         out: the folder to write to; by default the run's own
     """
-    try:
-        _export(run, to, form, int8, out or run)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn export: {error}", file=sys.stderr)
-        sys.exit(2)
+    _export(run, to, form, int8, out or run)
 
 
 def _export(run: Path, to: str, form: str, int8: bool, out: Path) -> None:

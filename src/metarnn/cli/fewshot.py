@@ -70,7 +70,12 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Config(Common, LearnerOptions, Episodes):
-    """Train a learner on many tasks, so that it learns new ones from a few examples."""
+    """Train a learner on many tasks, so that it learns new ones from a few examples.
+
+    metarnn train fewshot --method maml
+
+    metarnn train fewshot --family images --data folder --method prototypical --shots 1
+    """
 
     def __post_init__(self) -> None:
         Common.__post_init__(self)

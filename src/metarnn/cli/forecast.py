@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import torch
@@ -20,17 +19,17 @@ def forecast(run: Path, /, data: str = "", out: Path | None = None, device: str 
     """Forecast with the model of a run folder, from the end of each series on, as CSV: a line for
     each step of each series, with quantiles where the model tells them.
 
+    metarnn forecast runs/forecasting
+
+    metarnn forecast runs/forecasting --data until-today.csv --out next.csv
+
     Args:
         run: the run folder
         data: the series up to now, a file like the one trained on; by default that one
         out: a CSV file to write; by default standard output
         device: where to compute: auto, cpu, cuda
     """
-    try:
-        _forecast(run, data, out, device)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn forecast: {error}", file=sys.stderr)
-        sys.exit(2)
+    _forecast(run, data, out, device)
 
 
 def _forecast(path: Path, data: str, out: Path | None, device: str) -> None:

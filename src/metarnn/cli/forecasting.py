@@ -94,7 +94,12 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Config(Common, ForecasterOptions, Numbers):
-    """Train a forecaster of series."""
+    """Train a forecaster of series.
+
+    metarnn train forecasting --data sales.csv --horizon 24
+
+    metarnn train forecasting --data sales.csv --horizon 24 --likelihood student --out runs/sales
+    """
 
 
 class ForecastingEntry:

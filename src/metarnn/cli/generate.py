@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -30,6 +29,10 @@ def generate(
 ) -> None:
     """Write text with the language model of a run folder, token by token to standard output.
 
+    metarnn generate runs/lm --prompt "The " --length 300 --temperature 0.7
+
+    metarnn generate runs/lm --beam 5 --length 80
+
     Args:
         run: the run folder
         length: how many tokens; 0 for no end
@@ -42,14 +45,10 @@ def generate(
         no_repeat: no so many tokens in a row come twice in what a beam finds; 0 for no such rule
         device: where to compute: auto, cpu, cuda
     """
-    try:
-        if beam:
-            _search(run, length, prompt, Search(width=beam, no_repeat=no_repeat), device)
-        else:
-            _generate(run, length, prompt, temperature, top_k, top_p, seed, device)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn generate: {error}", file=sys.stderr)
-        sys.exit(2)
+    if beam:
+        _search(run, length, prompt, Search(width=beam, no_repeat=no_repeat), device)
+    else:
+        _generate(run, length, prompt, temperature, top_k, top_p, seed, device)
 
 
 def _generate(
@@ -80,8 +79,7 @@ def _generate(
         sys.stdout.write("\n")
     except KeyboardInterrupt:
         sys.stdout.write("\n")
-    except BrokenPipeError:  # whoever read has seen enough: `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
 
 
 def _search(path: Path, length: int, prompt: str, search: Search, device: str) -> None:

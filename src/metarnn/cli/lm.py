@@ -77,7 +77,14 @@ class Text:
 
 @dataclass(frozen=True)
 class Config(Common, ModelOptions, Text):
-    """Train a language model."""
+    """Train a language model.
+
+    metarnn train lm --data book.txt --minutes 5
+
+    metarnn train lm --data texts/ --cell gru --params 5M --out runs/texts
+
+    metarnn train lm --resume --out runs/texts
+    """
 
     online: bool = False
     """Update the weights at every token of an endless stream, in constant memory, by a rule that

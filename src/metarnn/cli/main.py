@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from metarnn import __version__
+from metarnn.cli.errors import DEBUG, told
 
 # Commands of one or two words: where each is, and what it is for. Only the one that is called is
 # imported.
@@ -31,51 +32,72 @@ COMMANDS = {
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),
     "bench generated": ("metarnn.cli.bench:generated", "what generating weights costs here"),
     "bench gradients": ("metarnn.cli.bench_gradients:gradients", "what gradient rules cost"),
+    "completion": ("metarnn.cli.completion:completion", "completion for bash, zsh or fish"),
     "doctor": ("metarnn.cli.doctor:doctor", "what this machine has to run on"),
 }
+TASKED = ("train", "search")  # their flags depend on the task, so they read them themselves
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `metarnn` with these arguments, by default those of the process; return its exit code."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments == ["--version"]:
+    words = [each for each in arguments if each != DEBUG]
+    if DEBUG in arguments:
+        return _run(words) or 0
+    return told(" ".join(["metarnn", *_title(words)]), lambda: _run(words))
+
+
+def find(name: str) -> Callable[..., int | None]:
+    """The function of a command, from its module."""
+    module, function = COMMANDS[name][0].split(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _run(words: list[str]) -> int | None:
+    if words == ["--version"]:
         print(f"metarnn {__version__}")
         return 0
+    name = _name(words)
+    if not name:
+        return _help(words)
     try:
         import rich  # noqa: F401  # the commands need it: better said here than in a traceback
         import tyro
     except ModuleNotFoundError as error:
-        print(
-            f"The metarnn command needs {error.name}: pip install 'metarnn[cli]'", file=sys.stderr
-        )
-        return 1
-    name, rest = _find(arguments)
-    module, function = COMMANDS[name][0].split(":")
-    call = getattr(importlib.import_module(module), function)
-    if name in ("train", "search"):  # their flags depend on the task
-        return call(rest)
-    tyro.cli(call, prog=f"metarnn {name}", args=rest)
-    return 0
+        message = f"the command line needs {error.name}: pip install 'metarnn[cli]'"
+        raise ModuleNotFoundError(message) from None
+    call, rest = find(name), words[len(name.split()) :]
+    return call(rest) if name in TASKED else tyro.cli(call, prog=f"metarnn {name}", args=rest)
 
 
-def _find(arguments: list[str]) -> tuple[str, list[str]]:
-    """The command that these arguments begin with, and the others; leaves with help otherwise."""
-    for words in (2, 1):
-        if (name := " ".join(arguments[:words])) in COMMANDS:
-            return name, arguments[words:]
-    first = arguments[0] if arguments else "--help"
+def _name(words: list[str]) -> str:
+    """The command that these words begin with; "" for none."""
+    beginnings = (" ".join(words[:count]) for count in (2, 1))
+    return next((each for each in beginnings if each in COMMANDS), "")
+
+
+def _title(words: list[str]) -> list[str]:
+    """What was called, for messages: the command and, where there is one, its task."""
+    name = _name(words).split()
+    task = words[1:2] if name and name[0] in TASKED else []
+    return [*name, *(word for word in task if not word.startswith("-"))]
+
+
+def _help(words: list[str]) -> int:
+    """List the commands, or say that there is no such command."""
+    first = words[0] if words else "--help"
     group = [name for name in COMMANDS if name.split()[0] == first]
-    if first in ("-h", "--help") or (group and arguments[1:2] in ([], ["-h"], ["--help"])):
+    if first in ("-h", "--help") or (group and words[1:2] in ([], ["-h"], ["--help"])):
         print("usage: metarnn COMMAND [flags]; `metarnn COMMAND --help` lists them\n")
         for name in group or COMMANDS:
             print(f"  {name:<15} {COMMANDS[name][1]}")
-        print("\nRecurrent sequence models whose recurrent unit is learned. `metarnn --version`")
-        sys.exit(0)
-    given = " ".join(arguments[: 2 if group else 1])
+        print(f"\nEvery command takes {DEBUG}, which shows where in the code an error came up.")
+        print("Recurrent sequence models whose recurrent unit is learned. `metarnn --version`")
+        return 0
+    given = " ".join(words[: 2 if group else 1])
     near = get_close_matches(given, COMMANDS, 1)
     advice = f"did you mean `metarnn {near[0]}`?" if near else "`metarnn --help` lists them all"
-    print(f"metarnn: there is no command {given!r}; {advice}", file=sys.stderr)
-    sys.exit(2)
+    raise ValueError(f"there is no command {given!r}; {advice}")
 
 
 if __name__ == "__main__":

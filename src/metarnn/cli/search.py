@@ -20,12 +20,12 @@ from metarnn.cli.tasks import PLACES
 from metarnn.cli.train import parse
 from metarnn.graph import save, svg, text
 from metarnn.graph.files import write
-from metarnn.search import DartsSpace, Found, Search, SearchOptions, SearchStopped, Space, UnitSpace
+from metarnn.search import DartsSpace, Found, Search, SearchOptions, Space, UnitSpace
 from metarnn.search.problem import Problem, Unit
 from metarnn.search.unit_space import OPERATIONS, SLOTS
 from metarnn.search.verdict import FOUND, RANDOM, RIVALS, Verdict, VerdictOptions, judge
 from metarnn.tasks.language.model import count_parameters, parse_count
-from metarnn.training import Folder, NotFinite, Settings, config, generators
+from metarnn.training import Folder, Settings, config, generators
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
 from metarnn.training.interrupt import Interrupted
@@ -79,7 +79,12 @@ class Searched:
             for base in bases:
                 getattr(base, "__post_init__", lambda self: None)(self)
 
-        namespace = {"__post_init__": post_init, "__doc__": f"Find a unit: {entry.about}."}
+        command = f"metarnn search {entry.name}"
+        about = (
+            f"Find a unit for {entry.about}.\n\n{command} --data FILE --minutes 10\n\n"
+            f"{command} --strategy darts --params 100k --seeds 5 --out runs/found"
+        )
+        namespace = {"__post_init__": post_init, "__doc__": about}
         kind = dataclasses.make_dataclass(
             "SearchConfig", [], bases=bases, frozen=True, namespace=namespace
         )
@@ -91,29 +96,20 @@ def search(arguments: Sequence[str]) -> int:
     """Run `metarnn search` with these arguments; return its exit code."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: metarnn search TASK [flags]; `metarnn search TASK --help` lists them\n")
-        for name, entry in _searchable().items():
-            print(f"  {name:<10} {entry.about}")
+        for name, entry in searchable().items():
+            print(f"  {name:<14} {entry.about}")
         return 0
     name, *flags = arguments
-    try:
-        tasks.find(name)  # which knows what was meant by a name that is none
-        entry = _searchable().get(name)
-        if entry is None:
-            check.refuse("task", name, f"one whose data can be searched on: {[*_searchable()]}")
-        chosen = parse(Searched.of(entry), flags, f"metarnn search {name}")
-        with worlds.joined(chosen.device) as world:
-            return _search(entry, chosen, world)
-    except KeyboardInterrupt:
-        return 130
-    except (SearchStopped, NotFinite) as error:
-        print(f"metarnn search {name}: {error}", file=sys.stderr)
-        return 3
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn search {name}: {error}", file=sys.stderr)
-        return 2
+    tasks.find(name)  # which knows what was meant by a name that is none
+    entry = searchable().get(name)
+    if entry is None:
+        check.refuse("task", name, f"one whose data can be searched on: {[*searchable()]}")
+    chosen = parse(Searched.of(entry), flags, f"metarnn search {name}")
+    with worlds.joined(chosen.device) as world:
+        return _search(entry, chosen, world)
 
 
-def _searchable() -> dict[str, Any]:
+def searchable() -> dict[str, Any]:
     """The tasks that say how their data are parted for a search."""
     entries = {name: tasks.find(name) for name in tasks.TASKS}
     return {name: entry for name, entry in entries.items() if hasattr(entry, "problem")}

@@ -18,7 +18,7 @@ from metarnn.cells import check
 from metarnn.cli import tasks
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
-from metarnn.training import Folder, FolderError, NotFinite, Result, Trainer, config, generators
+from metarnn.training import Folder, FolderError, Result, Trainer, config, generators
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
 from metarnn.training.progress import clock, scores_in_words
@@ -33,27 +33,13 @@ def train(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: metarnn train TASK [flags]; `metarnn train TASK --help` lists them\n")
         for name in tasks.TASKS:
-            print(f"  {name:<10} {tasks.find(name).about}")
+            print(f"  {name:<14} {tasks.find(name).about}")
         return 0
     name, *flags = arguments
-    try:
-        entry = tasks.find(name)
-        chosen = parse(entry, flags)
-        with worlds.joined(chosen.device) as world:
-            return _train(entry, chosen, world)
-    except KeyboardInterrupt:
-        return 130
-    except RuntimeError as error:
-        if "peer" not in str(error):  # what is said of a connection that broke
-            raise
-        print(f"metarnn train {name}: another process of this training ended", file=sys.stderr)
-        return 1
-    except NotFinite as error:
-        print(f"metarnn train {name}: {error}", file=sys.stderr)
-        return 3
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        print(f"metarnn train {name}: {error}", file=sys.stderr)
-        return 2
+    entry = tasks.find(name)
+    chosen = parse(entry, flags)
+    with worlds.joined(chosen.device) as world:
+        return _train(entry, chosen, world)
 
 
 def parse(entry: Any, flags: Sequence[str], program: str = "") -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -52,6 +51,10 @@ def translate(
     With --nbest, each line is the number of the sentence, the score and a translation, with tabs
     between them. An empty line stays one.
 
+    echo "the 3rd of May 1999" | metarnn translate runs/translation --beam 5 --nbest 3
+
+    metarnn translate runs/translation < new.de > new.en
+
     Args:
         run: the run folder
         beam: width of the search, 1 for greedy; by default what the run was tested with
@@ -74,53 +77,46 @@ def translate(
         pictures: a folder for pictures of attention, one a sentence
         device: where to compute: auto, cpu, cuda
     """
-    try:
-        opened = open_run(run)
-        if not isinstance(opened.config, translation.Config):
-            refused = f"the run of a translator; this is one of {opened.entry.name!r}"
-            check.refuse("run", str(run), refused)
-        config = opened.config
-        search = replace(
-            translation.search(config),
-            width=nbest if sample else beam or max(config.beam, nbest),
-            nbest=nbest,
-            length_penalty=config.length_penalty if length_penalty is None else length_penalty,
-            coverage_penalty=coverage_penalty,
-            min_length=min_length,
-            max_length=max_length or config.max_length,
-            no_repeat=no_repeat,
-            groups=groups,
-            diversity=diversity if groups > 1 else 0.0,
-            sampler=Sampler(temperature, top_k, top_p) if sample else None,
-            seed=seed,
-        )
-        place = find_device(device)
-        model = translation.ENTRY.model(config, opened.folder)
-        opened.weights(model)
-        vocabularies = translation.vocabularies(opened.folder)
-        if pictures is not None:
-            if model.attention is None:
-                check.refuse("pictures", str(pictures), "nothing: this model attends not")
-            pictures.mkdir(parents=True, exist_ok=True)
-        sentences = _sentences(config.lowercase)
-        translations = _translations(
-            model.to(place), vocabularies, sentences, search, batch, prefix, copy_unknown
-        )
-        for number, (sentence, found) in enumerate(translations):
-            for one in found:
-                print(one.text if nbest == 1 else f"{number}\t{one.score:.6f}\t{one.text}")
-            sys.stdout.flush()
-            if pictures is not None and found[0].tokens:
-                write(
-                    pictures / f"{number}.svg",
-                    _picture(model, vocabularies, sentence, found[0]),
-                )
-    except (ValueError, OSError, ModuleNotFoundError) as error:
-        if isinstance(error, BrokenPipeError):  # whoever read has seen enough: `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return
-        print(f"metarnn translate: {error}", file=sys.stderr)
-        sys.exit(2)
+    opened = open_run(run)
+    if not isinstance(opened.config, translation.Config):
+        refused = f"the run of a translator; this is one of {opened.entry.name!r}"
+        check.refuse("run", str(run), refused)
+    config = opened.config
+    search = replace(
+        translation.search(config),
+        width=nbest if sample else beam or max(config.beam, nbest),
+        nbest=nbest,
+        length_penalty=config.length_penalty if length_penalty is None else length_penalty,
+        coverage_penalty=coverage_penalty,
+        min_length=min_length,
+        max_length=max_length or config.max_length,
+        no_repeat=no_repeat,
+        groups=groups,
+        diversity=diversity if groups > 1 else 0.0,
+        sampler=Sampler(temperature, top_k, top_p) if sample else None,
+        seed=seed,
+    )
+    place = find_device(device)
+    model = translation.ENTRY.model(config, opened.folder)
+    opened.weights(model)
+    vocabularies = translation.vocabularies(opened.folder)
+    if pictures is not None:
+        if model.attention is None:
+            check.refuse("pictures", str(pictures), "nothing: this model attends not")
+        pictures.mkdir(parents=True, exist_ok=True)
+    sentences = _sentences(config.lowercase)
+    translations = _translations(
+        model.to(place), vocabularies, sentences, search, batch, prefix, copy_unknown
+    )
+    for number, (sentence, found) in enumerate(translations):
+        for one in found:
+            print(one.text if nbest == 1 else f"{number}\t{one.score:.6f}\t{one.text}")
+        sys.stdout.flush()
+        if pictures is not None and found[0].tokens:
+            write(
+                pictures / f"{number}.svg",
+                _picture(model, vocabularies, sentence, found[0]),
+            )
 
 
 def _sentences(lowercase: bool) -> Iterator[str]:

@@ -80,7 +80,12 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Config(Common, ModelOptions, Pairs):
-    """Train a model that translates: sentences, dates, anything that comes in pairs."""
+    """Train a model that translates: sentences, dates, anything that comes in pairs.
+
+    metarnn train translation
+
+    metarnn train translation --data folder --source de --target en --level bpe
+    """
 
 
 class TranslationEntry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TypeAlias
 
 VOID = frozenset({"meta", "link", "br", "hr", "img", "input"})
 
@@ -14,7 +15,7 @@ class Markup(str):
     __slots__ = ()
 
 
-Child = str | Iterable[str] | None
+Child: TypeAlias = "str | Iterable[Child] | None"
 
 
 def tag(name: str, /, *children: Child, **attributes: str | float | bool | None) -> Markup:

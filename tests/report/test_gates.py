@@ -51,6 +51,7 @@ def test_gates_of_a_unit_with_generated_weights_are_found_with_what_was_generate
     with watch() as records:
         y, _ = layer(x)
     found = activity(layer, x, records[0].numbers)
+    assert len(found) == 3
     # h_t = o_t tanh(c_t), so no output is beyond its gate.
     assert any(bool((y.abs() <= gate + 1e-6).all()) for gate in found.values())
     plain = activity(layer, x, {n: torch.zeros_like(d) for n, d in records[0].numbers.items()})

@@ -62,7 +62,7 @@ def activity(
 def _named(formulas: Formulas) -> dict[str, int]:
     """Every gate: by the name it has in the formulas, else by the letter for what it does."""
     nodes, roles = formulas.graph.nodes, Roles(formulas.graph)
-    every = [k for k, node in enumerate(nodes) if node.op == "sigmoid"]
+    every = [k for k, node in enumerate(nodes) if node.op == "sigmoid" and _reads(formulas, k)]
     known = {k: formulas.named[k].removesuffix("_t") for k in every if k in formulas.named}
     found = {name: k for k, name in known.items()}
     for k in every:
@@ -73,3 +73,10 @@ def _named(formulas: Formulas) -> dict[str, int]:
                 name, number = f"{letter}{number}", number + 1
             found[name] = k
     return dict(sorted(found.items(), key=lambda each: each[1]))
+
+
+def _reads(formulas: Formulas, k: int) -> bool:
+    """Whether a value depends on input or state: generated weights may be squashed too, before
+    they are used, and that is no gate."""
+    needed = (formulas.graph.nodes[j] for j in formulas.graph.needed([k]))
+    return any(n.op == "state" or (n.op == "input" and n["name"] == "x") for n in needed)

@@ -16,6 +16,8 @@ from metarnn.report.plot import Line, Plot
 
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 MOVERS = 8  # tokens that move the weights most, in the table
+BANDS = 3  # more of them over one another cannot be told apart
+WITHIN = "; the band holds the middle 80 % of them."
 NEAR = 0.05  # of its limits a gate counts as closed or open
 
 
@@ -75,15 +77,17 @@ def gating(gates: Mapping[str, Tensor], tokens: Sequence[str]) -> Markup:
     for name, gate in gates.items():
         first = gate[:, 0].double()
         low, high = first.quantile(torch.tensor([0.1, 0.9], dtype=torch.float64), 1).tolist()
-        lines[name] = Line(list(enumerate(first.mean(1).tolist())), low, high)
+        band = (low, high) if len(gates) <= BANDS else ()
+        lines[name] = Line(list(enumerate(first.mean(1).tolist())), *band)
         shut, wide = (gate < NEAR).double().mean(), (gate > 1 - NEAR).double().mean()
         rows.append([name, f"{gate.mean():.3f}", f"{float(shut):.1%}", f"{float(wide):.1%}"])
     labels = [visible(token) for token in tokens]
     plot = Plot(lines, "Opening of the gates", "step", "0 closed, 1 open", labels=labels,
                 limits=(0.0, 1.0))  # fmt: skip
     head = ["gate", "mean", f"below {NEAR}", f"above {1 - NEAR}"]
+    about = "The mean over units" + ("." if len(gates) > BANDS else WITHIN)
     return join(
-        plot.figure("The mean over units; the band holds the middle 80 % of them."),
+        plot.figure(about),
         table(head, rows, "gates"),
     )
 
@@ -97,7 +101,7 @@ def reaching(found: Mapping[str, Reach]) -> Section | None:
         for name, each in found.items()
         if each.norms and each.norms[0] > 0
     }
-    plot = Plot(lines, "Gradient by how far back", "steps back", "‖∂L_t/∂s_k‖, of one step back",
+    plot = Plot(lines, "Gradient by how far back", "steps back", "norm, of that one step back",
                 logarithmic=True)  # fmt: skip
     words = []
     for name, each in found.items():

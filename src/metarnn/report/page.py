@@ -8,6 +8,8 @@ from importlib.resources import files
 
 from metarnn.report.markup import Markup, join, tag
 
+LONG = 110  # characters of a sentence that is set smaller
+
 
 @dataclass(frozen=True)
 class Section:
@@ -71,7 +73,7 @@ class Page:
             "header",
             tag("div", tag("span", "metarnn report"), toggle, cls="bar"),
             tag("h1", self.title),
-            tag("p", self.lead, cls="lead"),
+            tag("p", self.lead, cls="lead long" if len(self.lead) > LONG else "lead"),
             tag("ul", facts, cls="facts") if facts else None,
             tag("nav", tag("ul", links), aria_label="sections") if links else None,
         )

@@ -18,11 +18,11 @@ def cells(graphs: Mapping[str, Graph], lstm: Graph) -> Section | None:
     if not graphs:
         return None
     drawings = [_drawing(name, graph, k) for k, (name, graph) in enumerate(graphs.items())]
-    beside = {**graphs, "LSTM, for comparison": lstm}
-    known = text(lstm)
-    if any(text(graph) == known for graph in graphs.values()):
-        beside.pop("LSTM, for comparison")
-    columns = [tag("div", tag("h3", name), formulas(graph)) for name, graph in beside.items()]
+    (first, unit), *others = graphs.items()
+    beside = [(first, unit), ("LSTM, for comparison", lstm), *others]
+    if any(text(graph) == text(lstm) for graph in graphs.values()):
+        beside.pop(1)
+    columns = [tag("div", tag("h3", name), formulas(graph)) for name, graph in beside]
     about = (
         "What one time step computes. Blue is what comes in, orange a matrix, green the state; "
         "dashed lines lead to the next step. σ is the logistic function, ⊙ multiplies elementwise."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -36,8 +37,9 @@ def moving(motion: Motion, tokens: Sequence[str]) -> Markup:
     labels = [visible(token) for token in tokens] or [str(t) for t in range(steps)]
     changes = motion.changes()
     most = max(float(changes.max()), 1e-12)
+    gap = " " if median(map(len, labels)) > 1 else ""  # between words, not between characters
     spans = [
-        tag("span", label, style=f"--v:{change / most:.2f}", title=f"moved by {change:.3g}")
+        join(tag("span", label, style=f"--v:{change / most:.2f}", title=f"{change:.3g}"), gap)
         for label, change in zip(labels, changes.tolist(), strict=True)
     ]
     norms = {
@@ -48,15 +50,20 @@ def moving(motion: Motion, tokens: Sequence[str]) -> Markup:
     moved = {"change from the step before": Line(list(enumerate(changes.tolist())), colour=1)}
     how_much = Plot(moved, "How much they change at each step", "step", "change", labels=labels)
     share = ", ".join(f"{float(s):.0%}" for s in motion.path()[1])
+    about = (
+        f"{motion.whole.shape[1]:,} numbers are generated at each step; two directions hold "
+        f"{share} of how they vary."
+    )
+    read = [
+        tag("p", spans, cls="tokens"),
+        tag("p", "The darker, the more the weights move as a token is read.", cls="note"),
+    ]
     return join(
-        tag("p", spans, cls="tokens", aria_label="the sequence, darker where the weights move")
-        if tokens
-        else None,
-        how_far.figure(f"{motion.whole.shape[1]:,} numbers are generated at each step; two "
-                       f"directions hold {share} of how they vary."),
+        read if tokens else None,
+        how_far.figure(about),
         how_much.figure(),
         _movers(motion, labels) if tokens else None,
-    )  # fmt: skip
+    )
 
 
 def _movers(motion: Motion, labels: Sequence[str]) -> Markup:

@@ -10,6 +10,7 @@ from metarnn.cli import look
 from metarnn.cli.main import main
 from metarnn.cli.report import write_report
 from metarnn.report import page as pages
+from metarnn.report import sections
 from tests.helpers.page import Page
 from tests.helpers.study import HOSTILE, UNITS, dump, make_study
 
@@ -179,6 +180,17 @@ def test_what_is_damaged_is_named_on_the_page(name, study, tmp_path, capsys):
     assert told in page.words.partition("Not shown")[2]
     assert "origin" in page.sections
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_section_that_fails_is_named_and_the_others_stand(tmp_path, monkeypatch):
+    def fail(every):
+        raise ZeroDivisionError("nobody thought of it")
+
+    monkeypatch.setattr(sections, "learning", fail)
+    page = read(make_study(tmp_path / "study"))
+    assert "learning" not in page.sections
+    assert {"verdict", "cell", "search", "speed", "origin"} <= {*page.sections}
+    assert "nobody thought of it" in page.words.partition("Not shown")[2]
 
 
 @pytest.mark.parametrize("content", [{}, {"data": 3, "seeds": {}, "stages": 1, "versions": []}])

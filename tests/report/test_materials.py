@@ -1,10 +1,11 @@
 """A folder is read as far as it can be; what cannot be read is said."""
 
 import json
+import math
 
 import pytest
 
-from metarnn.report.materials import curve, gather
+from metarnn.report.materials import curve, gather, mean
 from tests.helpers.study import UNITS, make_study
 
 
@@ -42,6 +43,21 @@ def test_a_line_that_is_being_written_is_left_out(tmp_path):
     found = gather(tmp_path)
     assert found.curve("valid_nll") == [(1, 2)]
     assert not found.missing
+
+
+def test_numbers_that_are_none_are_left_out_of_curves(tmp_path):
+    (tmp_path / "config.toml").write_text('task = "lm"\n')
+    values = ["1e999", "NaN", "true", '"x"', "null", "[1]", "1" + "0" * 400, "2.5"]
+    lines = [f'{{"step": {k}, "valid_nll": {value}}}\n' for k, value in enumerate(values)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    found = gather(tmp_path)
+    assert found.curve("valid_nll") == [(7, 2.5)]
+    assert found.best() == {"nll": 2.5, "step": 7}
+
+
+def test_what_blew_up_is_never_the_lowest():
+    assert mean([1.0, 3.0]) == 2
+    assert mean([1.0, math.nan]) == mean([math.inf, 1.0]) == math.inf
 
 
 BROKEN = {

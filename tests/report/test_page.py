@@ -60,6 +60,10 @@ def test_what_is_said_stands_where_it_belongs_and_is_escaped():
     assert read.words.count(bad) == 10  # title, h1, lead, link, h2, note, body, 2 facts, missing
 
 
+def test_what_utf8_cannot_say_does_not_stop_a_page():
+    assert "a?b" in Read(Page("a\ud800b", "", []).html()).words
+
+
 def test_the_browser_is_told_to_fetch_nothing():
     tags = Read(Page("a", "b", []).html()).tags
     policy = next(a["content"] for _, a in tags if a.get("http-equiv"))

@@ -17,7 +17,7 @@ import tyro
 from metarnn import __version__
 from metarnn.cells import LSTM, check
 from metarnn.cli.exhibits import EXHIBITS
-from metarnn.cli.look import Look, Looking
+from metarnn.cli.look import TROUBLE, Look, Looking
 from metarnn.graph import Graph, trace_cell
 from metarnn.graph.files import write
 from metarnn.report import inside, sections, unit
@@ -76,26 +76,38 @@ def page(every: Sequence[Materials], show: Progress = SILENT) -> Page:
     single = every[0] if len(every) == 1 else None
     titles = {EXHIBITS[found.task].title for found in every if found.task in EXHIBITS}
     title = titles.pop() if len(titles) == 1 else "At work"
-    made = [
-        sections.verdict(single) if single else sections.runs(every, sizes),
-        sections.learning(every),
-        unit.cells(_units(every), trace_cell(LSTM(8, 8))),
-        unit.searching(single) if single else None,
-        _each("work", title, looks, lambda look: look.work),
-        _each("theta", "How the weights move", looks, lambda look: look.moving, THETA),
-        _each("gates", "Gate activity", looks, lambda look: look.gates, GATES),
-        inside.reaching({name: look.reach for name, look in looks.items() if look.reach}),
-        sections.speed(every, {name: look.engine for name, look in looks.items() if look.engine}),
-        sections.origin(every, {found.name: _origin(found) for found in every}),
-    ]
+    made: dict[str, Callable[[], Section | None]] = {
+        "verdict": lambda: sections.verdict(single) if single else sections.runs(every, sizes),
+        "learning curves": lambda: sections.learning(every),
+        "the unit": lambda: unit.cells(_units(every), trace_cell(LSTM(8, 8))),
+        "the search": lambda: unit.searching(single) if single else None,
+        "its work": lambda: _each("work", title, looks, lambda look: look.work),
+        "generated weights": lambda: _each(
+            "theta", "How the weights move", looks, lambda look: look.moving, THETA
+        ),
+        "gates": lambda: _each("gates", "Gate activity", looks, lambda look: look.gates, GATES),
+        "gradient reach": lambda: inside.reaching(
+            {name: look.reach for name, look in looks.items() if look.reach}
+        ),
+        "speed": lambda: sections.speed(
+            every, {name: look.engine for name, look in looks.items() if look.engine}
+        ),
+        "origin": lambda: sections.origin(every, {f.name: _origin(f) for f in every}),
+    }
     missing = [
         line if single else f"{found.name}: {line}"
         for found in every
         for line in (*found.missing, *looks[found.name].missing)
     ]
-    shown = [section for section in made if section is not None]
+    shown = []
+    for name, make in made.items():
+        try:
+            shown.append(make())
+        except TROUBLE as error:  # of numbers that nobody would have written
+            missing.append(f"{name}: {type(error).__name__}: {error}")
     heading = str(single.path) if single else ", ".join(looks)
-    return Page(heading, lead(every, sizes), shown, _facts(every, sizes), missing)
+    there = [section for section in shown if section is not None]
+    return Page(heading, lead(every, sizes), there, _facts(every, sizes), missing)
 
 
 def _look(found: Materials, show: Progress) -> Look:

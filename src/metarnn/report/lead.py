@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
-from metarnn.report.materials import Materials
+from metarnn.report.materials import Materials, mean
 from metarnn.search.verdict import Verdict, compare
 
 
@@ -33,7 +32,7 @@ def _winner(verdict: Verdict) -> str:
     """The unit with the lowest mean, and whether that is more than chance."""
     metric = verdict.metrics[0]
     rows = {row.name: row.values(metric) for row in verdict.rows}
-    means = {name: fmean(values) for name, values in rows.items()}
+    means = {name: mean(values) for name, values in rows.items()}
     best = min(means, key=lambda name: means[name])
     seeds = len(verdict.rows[0].scores)
     least = f"{best} has the lowest mean {metric}, {means[best]:.4f}, of {len(means)} units"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from statistics import fmean
+from typing import Any, TypeGuard, TypeVar
 
 from metarnn.graph import Graph, read
 from metarnn.search.verdict import Row, Verdict
@@ -72,9 +74,7 @@ class Materials:
             for line in self.metrics
             if any(name.startswith("valid_") for name in line)
         ]
-        lines = [
-            {k: float(v) for k, v in line.items() if isinstance(v, int | float)} for line in lines
-        ]
+        lines = [{k: float(v) for k, v in line.items() if _number(v)} for line in lines]
         lines = [line for line in lines if len(line) > 1]
         if not lines:
             return {}
@@ -88,7 +88,7 @@ class Materials:
 def curve(metrics: Measured, name: str) -> list[tuple[float, float]]:
     """(step, value) wherever a number of that name was measured."""
     found = [(line.get("step"), line.get(name)) for line in metrics]
-    return [(float(s), float(v)) for s, v in found if _number(s) and _number(v)]  # type: ignore[arg-type]
+    return [(float(s), float(v)) for s, v in found if _number(s) and _number(v)]
 
 
 def names(metrics: Measured, start: str) -> list[str]:
@@ -130,6 +130,11 @@ def gather(path: Path) -> Materials:
             key = match[1].replace("-", " "), int(match[2])
             found.trainings[key] = _try(found, each, _lines, [])
     return found
+
+
+def mean(scores: Sequence[float]) -> float:
+    """The mean; infinite where a training blew up, so that it is never the lowest."""
+    return fmean(scores) if all(map(math.isfinite, scores)) else math.inf
 
 
 def _try(found: Materials, path: Path, reader: Callable[[Path], T], otherwise: T) -> T:
@@ -189,9 +194,9 @@ def _scores(given: Mapping[str, Any]) -> dict[str, float]:
     return {str(name): float("nan") if v is None else float(v) for name, v in given.items()}
 
 
-def _number(value: Any) -> bool:
+def _number(value: Any) -> TypeGuard[float]:
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and math.isfinite(value)
+    return plain and abs(value) <= sys.float_info.max  # which also tells NaN and a huge integer
 
 
 def ordered(trainings: Sequence[tuple[str, int]], verdict: Verdict | None) -> list[str]:

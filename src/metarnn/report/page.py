@@ -62,7 +62,9 @@ class Page:
         )  # fmt: skip
         body = tag("body", self._header(), tag("main", self._main()), self._footer(),
                    tag("script", Markup(script)))  # fmt: skip
-        return "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
+        whole = "<!doctype html>\n" + tag("html", head, "\n", body, lang="en") + "\n"
+        # A name of a file, or a text, may hold what UTF-8 cannot say.
+        return whole.encode("utf-8", "replace").decode("utf-8")
 
     def _header(self) -> Markup:
         toggle = tag("button", "dark", id="theme", type="button", hidden=True,

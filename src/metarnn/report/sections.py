@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from metarnn.report.markup import Markup, join, table, tag
-from metarnn.report.materials import Materials, curve, names, ordered
+from metarnn.report.materials import Materials, curve, mean, names, ordered
 from metarnn.report.page import Section
 from metarnn.report.plot import Line, Plot, short
 from metarnn.report.strip import strip
@@ -26,16 +26,16 @@ def verdict(found: Materials) -> Section | None:
     head, *rows = found.verdict.table()
     keep = [k for k, name in enumerate(head) if name not in COUNTS]
     metric = found.verdict.metrics[0]
-    means = [fmean(row.values(metric)) for row in found.verdict.rows]
+    means = [mean(row.values(metric)) for row in found.verdict.rows]
     best = min(means)
     lines = [
         tag(
             "tr",
             tag("th", row[0], scope="row"),
             [tag("td", row[k]) for k in keep[1:]],
-            cls="best" if mean == best else None,
+            cls="best" if value == best else None,
         )
-        for row, mean in zip(rows, means, strict=True)
+        for row, value in zip(rows, means, strict=True)
     ]
     top = tag("tr", [tag("th", head[k], scope="col") for k in keep])
     inner = tag("table", tag("caption", "verdict"), tag("thead", top), tag("tbody", lines))

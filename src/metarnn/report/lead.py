@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from metarnn.report.materials import Materials, mean
-from metarnn.search.verdict import Verdict, compare
+from metarnn.search.verdict import FOUND, RANDOM, Verdict, compare
 
 
 def lead(every: Sequence[Materials], sizes: Mapping[str, int]) -> str:
@@ -35,13 +35,27 @@ def _winner(verdict: Verdict) -> str:
     means = {name: mean(values) for name, values in rows.items()}
     best = min(means, key=lambda name: means[name])
     seeds = len(verdict.rows[0].scores)
-    least = f"{best} has the lowest mean {metric}, {means[best]:.4f}, of {len(means)} units"
+    least = (
+        f"{called(best)} has the lowest mean {metric}, {means[best]:.4f}, of {len(means)} units "
+        f"after {verdict.steps:,} updates"
+    )
     if seeds == 1:
         return f"Undecided with one seed: {least}."
     ties = [n for n in rows if n != best and compare(rows[best], rows[n])[0] == "ties with"]
     if ties:
-        return f"No clear winner: {least}, but it ties with {_listed(ties)}."
-    return f"{least[0].upper()}{least[1:]}, and the difference is beyond two standard errors."
+        others = _listed([called(name) for name in ties])
+        return f"No clear winner: {least}, but it ties with {others}."
+    return f"{least[0].upper()}{least[1:]}, beyond two standard errors of the difference."
+
+
+def called(unit: str) -> str:
+    """A unit of a verdict in a sentence.
+
+    >>> called("found"), called("meta gru"), called("lstm")
+    ('the found unit', 'meta GRU', 'LSTM')
+    """
+    known = {FOUND: "the found unit", RANDOM: "the best random unit"}
+    return known.get(unit) or " ".join(w if w == "meta" else w.upper() for w in unit.split())
 
 
 def _run_in_words(found: Materials, size: int | None) -> str:

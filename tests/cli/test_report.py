@@ -182,6 +182,16 @@ def test_what_is_damaged_is_named_on_the_page(name, study, tmp_path, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_a_unit_that_blew_up_is_in_the_table(tmp_path):
+    study = make_study(tmp_path / "study")
+    known = json.loads((study / "verdict.json").read_text())
+    known["rows"][0]["scores"][0]["nll"] = float("inf")
+    dump(study / "verdict.json", known)
+    page = read(study)
+    assert "missing" not in page.ids
+    assert "not finite" in page.words
+
+
 def test_a_section_that_fails_is_named_and_the_others_stand(tmp_path, monkeypatch):
     def fail(every):
         raise ZeroDivisionError("nobody thought of it")

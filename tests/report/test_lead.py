@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from metarnn.report.lead import lead
-from metarnn.report.materials import Materials
-from metarnn.search.verdict import Row, Verdict
+from metarnn.report.materials import Judged, Materials
+from metarnn.search.verdict import Row
 
 
-def judged(**scores):
+def judged(large=False, **scores):
     rows = [
         Row(n.replace("_", " "), 8, 100, tuple({"nll": v} for v in vs)) for n, vs in scores.items()
     ]
-    return Materials(Path("run"), "run", verdict=Verdict(tuple(rows), "test", 10))
+    return Materials(Path("run"), "run", verdict=Judged(tuple(rows), "test", 10, "nll", large))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,11 @@ def judged(**scores):
 )
 def test_a_verdict_is_a_sentence_that_names_no_winner_chance_could_make(scores, words):
     assert words in lead([judged(**scores)], {})
+
+
+def test_where_a_large_score_is_good_the_largest_is_best():
+    found = judged(large=True, found=[0.1, 0.2, 0.15], gru=[0.9, 0.8, 0.85])
+    assert lead([found], {}).startswith("GRU has the highest mean nll, 0.8500")
 
 
 def test_what_a_study_decided_comes_before_what_we_would_say():

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from metarnn.report.materials import curve, gather, mean
+from metarnn.report.materials import Judged, curve, gather
+from metarnn.search.verdict import Row
 from tests.helpers.study import UNITS, make_study
 
 
@@ -55,9 +56,14 @@ def test_numbers_that_are_none_are_left_out_of_curves(tmp_path):
     assert found.best() == {"nll": 2.5, "step": 7}
 
 
-def test_what_blew_up_is_never_the_lowest():
-    assert mean([1.0, 3.0]) == 2
-    assert mean([1.0, math.nan]) == mean([math.inf, 1.0]) == math.inf
+@pytest.mark.parametrize(("large", "best"), [(False, "b"), (True, "a")])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_blew_up_is_never_the_best(large, best, bad):
+    rows = [
+        Row(name, 1, 1, tuple({"score": v} for v in values))
+        for name, values in {"bad": [bad, 1.0], "a": [2.0, 4.0], "b": [1.0, 1.5]}.items()
+    ]
+    assert Judged(tuple(rows), "test", 1, "score", large).best.name == best
 
 
 BROKEN = {

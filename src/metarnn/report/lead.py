@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
-from metarnn.report.materials import Materials, mean
-from metarnn.search.verdict import FOUND, RANDOM, Verdict, compare
+from metarnn.report.materials import Judged, Materials
+from metarnn.search.verdict import FOUND, RANDOM, Row, compare
 
 
 def lead(every: Sequence[Materials], sizes: Mapping[str, int]) -> str:
@@ -28,24 +29,29 @@ def lead(every: Sequence[Materials], sizes: Mapping[str, int]) -> str:
     return f"{len(every)} runs side by side."
 
 
-def _winner(verdict: Verdict) -> str:
-    """The unit with the lowest mean, and whether that is more than chance."""
-    metric = verdict.metrics[0]
-    rows = {row.name: row.values(metric) for row in verdict.rows}
-    means = {name: mean(values) for name, values in rows.items()}
-    best = min(means, key=lambda name: means[name])
-    seeds = len(verdict.rows[0].scores)
+def _winner(verdict: Judged) -> str:
+    """The best unit, and whether that is more than chance."""
+    best, metric = verdict.best, verdict.metric
+    value = fmean(best.values(metric))
+    most = "highest" if verdict.large else "lowest"
     least = (
-        f"{called(best)} has the lowest mean {metric}, {means[best]:.4f}, of {len(means)} units "
-        f"after {verdict.steps:,} updates"
+        f"{called(best.name)} has the {most} mean {metric}, {value:.4f}, of {len(verdict.rows)} "
+        f"units after {verdict.steps:,} updates"
     )
-    if seeds == 1:
+    if verdict.seeds == 1:
         return f"Undecided with one seed: {least}."
-    ties = [n for n in rows if n != best and compare(rows[best], rows[n])[0] == "ties with"]
+    others = [row for row in verdict.rows if row is not best]
+    ties = [called(row.name) for row in others if _chance(verdict, best, row)]
     if ties:
-        others = _listed([called(name) for name in ties])
-        return f"No clear winner: {least}, but it ties with {others}."
+        return f"No clear winner: {least}, but it ties with {_listed(ties)}."
     return f"{least[0].upper()}{least[1:]}, beyond two standard errors of the difference."
+
+
+def _chance(verdict: Judged, best: Row, other: Row) -> bool:
+    """Whether two units are no further apart than seeds make them."""
+    sign = -1 if verdict.large else 1
+    ours, theirs = ([sign * v for v in row.values(verdict.metric)] for row in (best, other))
+    return compare(ours, theirs)[0] != "beats"
 
 
 def called(unit: str) -> str:

@@ -13,12 +13,47 @@ from statistics import fmean
 from typing import Any, TypeGuard, TypeVar
 
 from metarnn.graph import Graph, read
-from metarnn.search.verdict import Row, Verdict
+from metarnn.search.verdict import Row
 from metarnn.training import config
 
 T = TypeVar("T")
 Measured = list[dict[str, Any]]  # lines of metrics.jsonl
 CURVES = 64  # trainings of a verdict whose curves are read
+
+# Among scores, numbers that count something, or by which nothing is judged.
+COUNTS = frozenset({"tokens", "unknown", "ran_off", "beam", "sentences", "tasks", "transductive",
+                    "examples", "windows", "valid"})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict as it was written.
+
+    metric  the score that counts; `large` where a large one is good
+    words   what was said of the table
+    """
+
+    rows: tuple[Row, ...]
+    split: str
+    steps: int
+    metric: str
+    large: bool = False
+    words: tuple[str, ...] = ()
+
+    @property
+    def seeds(self) -> int:
+        return min(len(row.scores) for row in self.rows)
+
+    @property
+    def best(self) -> Row:
+        return min(self.rows, key=self.rank)
+
+    def rank(self, row: Row) -> float:
+        """Smaller for a better unit; infinite where a training blew up."""
+        values = row.values(self.metric)
+        if not all(map(math.isfinite, values)):
+            return math.inf
+        return -fmean(values) if self.large else fmean(values)
 
 
 @dataclass
@@ -30,7 +65,7 @@ class Materials:
     cell       cell.json
     learn      learn.json of a study
     search     search.json, and `moved`, the metrics of that search; `found`, its unit
-    verdict    verdict.json, and `words`, what it says of its table
+    verdict    verdict.json
     trainings  the metrics of each training of the verdict, by unit and seed
     missing    what could not be read, in words
     """
@@ -44,8 +79,7 @@ class Materials:
     search: dict[str, Any] = field(default_factory=dict)
     moved: Measured = field(default_factory=list)
     found: Graph | None = None
-    verdict: Verdict | None = None
-    words: list[str] = field(default_factory=list)
+    verdict: Judged | None = None
     trainings: dict[tuple[str, int], Measured] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
@@ -123,18 +157,13 @@ def gather(path: Path) -> Materials:
         found.found = found.cell if same else _try(found, place / "cell.json", read, None)
     if found.is_search:
         found.metrics, found.cell = [], None
-    found.verdict, found.words = _try(found, path / "verdict.json", _verdict, (None, []))
+    found.verdict = _try(found, path / "verdict.json", _verdict, None)
     for each in sorted((path / "verdict").glob("*-*/metrics.jsonl"))[:CURVES]:
         match = re.fullmatch(r"(.+)-(\d+)", each.parent.name)
         if match:
             key = match[1].replace("-", " "), int(match[2])
             found.trainings[key] = _try(found, each, _lines, [])
     return found
-
-
-def mean(scores: Sequence[float]) -> float:
-    """The mean; infinite where a training blew up, so that it is never the lowest."""
-    return fmean(scores) if all(map(math.isfinite, scores)) else math.inf
 
 
 def _try(found: Materials, path: Path, reader: Callable[[Path], T], otherwise: T) -> T:
@@ -172,17 +201,19 @@ def _lines(path: Path) -> Measured:
     return found
 
 
-def _verdict(path: Path) -> tuple[Verdict | None, list[str]]:
-    """The verdict of a file, with every number checked, and its words."""
+def _verdict(path: Path) -> Judged:
+    """The verdict of a file, with every number checked."""
     known = _object(path)
     rows = tuple(_row(row) for row in known["rows"])
-    if not rows or not all(row.scores for row in rows):
+    scores = [each for row in rows for each in row.scores]
+    if not scores or not all(row.scores for row in rows):
         raise ValueError("there is no unit in it, or one without scores")
-    names = list(rows[0].scores[0])
-    if any(list(each) != names for row in rows for each in row.scores):
-        raise ValueError("its units have different scores")
+    metric = str(known.get("metric") or next(iter(scores[0])))
+    if not all(metric in each for each in scores):
+        raise ValueError(f"a unit in it has no {metric}")
     words = [str(line) for line in known.get("words", ())]
-    return Verdict(rows, str(known["split"]), int(known["steps"])), words
+    large = known.get("large_is_good") is True
+    return Judged(rows, str(known["split"]), int(known["steps"]), metric, large, tuple(words))
 
 
 def _row(row: Mapping[str, Any]) -> Row:
@@ -199,7 +230,7 @@ def _number(value: Any) -> TypeGuard[float]:
     return plain and abs(value) <= sys.float_info.max  # which also tells NaN and a huge integer
 
 
-def ordered(trainings: Sequence[tuple[str, int]], verdict: Verdict | None) -> list[str]:
+def ordered(trainings: Sequence[tuple[str, int]], verdict: Judged | None) -> list[str]:
     """Units in the order of the verdict's table, so that each keeps its colour on the page."""
     first = [] if verdict is None else [row.name for row in verdict.rows]
     return list(dict.fromkeys([*first, *(unit for unit, _ in trainings)]))

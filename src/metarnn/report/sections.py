@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from metarnn.report.markup import Markup, join, table, tag
-from metarnn.report.materials import Materials, curve, mean, names, ordered
+from metarnn.report.materials import COUNTS, Materials, curve, names, ordered
 from metarnn.report.page import Section
 from metarnn.report.plot import Line, Plot, short
 from metarnn.report.strip import strip
 from metarnn.training.progress import clock, rate
 
-# Numbers among scores that count something rather than judge it.
-COUNTS = frozenset({"tokens", "unknown", "ran_off", "beam", "sentences", "tasks", "transductive",
-                    "examples", "windows"})  # fmt: skip
 SHOWN_CURVES = 3  # scores of a validation that get a plot
 
 
 def verdict(found: Materials) -> Section | None:
     """The table of units, a row of dots for each, and what that says in words."""
-    if found.verdict is None:
+    judged = found.verdict
+    if judged is None:
         return None
-    head, *rows = found.verdict.table()
-    keep = [k for k, name in enumerate(head) if name not in COUNTS]
-    metric = found.verdict.metrics[0]
-    means = [mean(row.values(metric)) for row in found.verdict.rows]
-    best = min(means)
+    names = [name for name in judged.rows[0].scores[0] if name not in COUNTS]
+    names.sort(key=lambda name: name != judged.metric)
+    head = tag("tr", [tag("th", n, scope="col") for n in ("unit", "width", "parameters", *names)])
     lines = [
         tag(
             "tr",
-            tag("th", row[0], scope="row"),
-            [tag("td", row[k]) for k in keep[1:]],
-            cls="best" if value == best else None,
+            tag("th", row.name, scope="row"),
+            [tag("td", text) for text in (str(row.width), f"{row.parameters:,}")],
+            [tag("td", _spread([s[name] for s in row.scores if name in s])) for name in names],
+            cls="best" if row is judged.best else None,
         )
-        for row, value in zip(rows, means, strict=True)
+        for row in judged.rows
     ]
-    top = tag("tr", [tag("th", head[k], scope="col") for k in keep])
-    inner = tag("table", tag("caption", "verdict"), tag("thead", top), tag("tbody", lines))
+    inner = tag("table", tag("caption", "verdict"), tag("thead", head), tag("tbody", lines))
     shown = tag("div", inner, cls="wide", tabindex="0", role="region", aria_label="verdict")
-    seeds = len(found.verdict.rows[0].scores)
-    many = f"{seeds} seeds" if seeds > 1 else "one seed"
+    several = judged.seeds > 1
     about = (
-        f"Each unit trained from scratch at the same number of parameters: {many}, "
-        f"{found.verdict.steps:,} updates each, scored on {found.verdict.split}. "
-        f"{'Mean ± standard deviation; ' if seeds > 1 else ''}less {metric} is better, "
-        "● marks the lowest."
+        "Each unit trained from scratch at the same number of parameters: "
+        f"{f'{judged.seeds} seeds' if several else 'one seed'}, {judged.steps:,} updates each, "
+        f"scored on {judged.split}. {'Mean ± standard deviation; ' if several else ''}"
+        f"{'more' if judged.large else 'less'} {judged.metric} is better, ● marks the best."
     )
-    scores = {row.name: row.values(metric) for row in found.verdict.rows}
-    words = tag("ul", [tag("li", line) for line in found.words], cls="words")
-    return Section("verdict", "Verdict", join(shown, strip(scores, metric), words), about)
+    scores = {row.name: row.values(judged.metric) for row in judged.rows}
+    words = tag("ul", [tag("li", line) for line in judged.words], cls="words")
+    return Section("verdict", "Verdict", join(shown, strip(scores, judged.metric), words), about)
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation."""
+    if not all(map(math.isfinite, values)):
+        return "not finite"
+    if not values:
+        return ""
+    mean = f"{fmean(values):.4f}"
+    return mean if len(values) == 1 else f"{mean} ± {stdev(values):.4f}"
 
 
 def runs(every: Sequence[Materials], sizes: Mapping[str, int]) -> Section | None:

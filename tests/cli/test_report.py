@@ -116,6 +116,15 @@ def test_two_runs_of_one_name_are_told_apart(tmp_path):
         assert str(tmp_path / k / "study") in page.words
 
 
+@pytest.mark.medium
+def test_a_study_whose_best_is_plain_shows_the_generated_weights_of_its_rival(run, tmp_path):
+    study = make_study(tmp_path / "study")
+    shutil.copytree(run, study / "verdict" / "meta-gru-0", dirs_exist_ok=True)
+    page = read(study)
+    assert "theta" in page.sections
+    assert "Of meta-gru-0" in page.words
+
+
 TASKS = {
     "translation": ("--data", "pairs.tsv", "--width", "8", "--embedding", "4", "--max-length", "9"),
     "classification": ("--data", "digits", "--width", "6"),

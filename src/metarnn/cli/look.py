@@ -66,31 +66,46 @@ class Looking:
         seen.size = sum(weight.numel() for weight in work.model.parameters())
         exhibit = EXHIBITS[found.task]
         seen.work = self._try("samples of its work", lambda: join(list(exhibit.show(work))))
-        job = work.job
+        call, tokens = self._read(work)
+        if call is not None:
+            self._inside(work, call, tokens)
+        return seen
+
+    def moving(self) -> Markup | None:
+        """How the generated weights of this run move, and nothing else."""
+        work = self._open()
+        call, tokens = (None, []) if work is None else self._read(work)
+        return self._moving(call, tokens) if call is not None and call.generates else None
+
+    def _read(self, work: Work) -> tuple[Reading | None, list[str]]:
+        """What a layer reads in a batch, and the tokens of its first sequence, if it has any."""
+        job, exhibit = work.job, EXHIBITS[self.found.task]
         if job is None:
-            return seen
+            return None, []
         batch = self._try("its data", lambda: next(iter(job.task.batches(Shard()))))
         if batch is None:
-            return seen
+            return None, []
         call = self._try(
             "what its layers read",
             lambda: reading(work.model, lambda: job.task.loss(work.model, batch)),
         )
-        if call is not None:
-            tokens = self._try("what its tokens are", lambda: exhibit.tokens(work, batch))
-            self._inside(work, call, tokens or [])
-        return seen
+        tokens = self._try("what its tokens are", lambda: exhibit.tokens(work, batch)) or []
+        steps = 0 if call is None else min(len(call.x), LENGTH)
+        return call, tokens[:steps] if len(tokens) >= steps else []
+
+    def _moving(self, call: Reading, tokens: list[str]) -> Markup | None:
+        one = call.x[:LENGTH, 0]
+        return self._try(
+            "generated weights", lambda: inside.moving(motion(call.layer, one)[0], tokens)
+        )
 
     def _inside(self, work: Work, call: Reading, tokens: list[str]) -> None:
         """What can be told of the layer from what it read."""
         seen, layer, x = self.seen, call.layer, call.x[:LENGTH]
-        tokens = tokens[: len(x)] if len(tokens) >= len(x) else []
         engine = self._try("its engine", lambda: layer.choose(call.x, **call.arguments))
         seen.engine = str(engine or "")
         if call.generates:
-            seen.moving = self._try(
-                "generated weights", lambda: inside.moving(motion(layer, x[:, 0])[0], tokens)
-            )
+            seen.moving = self._moving(call, tokens)
         if layer.floors[0].window == 1:
             numbers = {n: d[:LENGTH] if d.dim() == 3 else d for n, d in call.numbers.items()}
             gates = self._try("gate activity", lambda: activity(layer, x, numbers))

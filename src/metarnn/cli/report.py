@@ -18,11 +18,11 @@ from metarnn import __version__
 from metarnn.cells import LSTM, check
 from metarnn.cli.exhibits import EXHIBITS
 from metarnn.cli.look import TROUBLE, Look, Looking
-from metarnn.graph import Graph, trace_cell
+from metarnn.graph import Graph, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.report import inside, sections, unit
 from metarnn.report.lead import lead
-from metarnn.report.markup import Markup
+from metarnn.report.markup import Markup, join, tag
 from metarnn.report.materials import Materials, gather
 from metarnn.report.page import Page, Section
 from metarnn.training.progress import SILENT, Progress, progress
@@ -112,7 +112,19 @@ def page(every: Sequence[Materials], show: Progress = SILENT) -> Page:
 
 def _look(found: Materials, show: Progress) -> Look:
     show.say(f"{found.path}: looking at it")
-    return Looking(found).look()
+    seen = Looking(found).look()
+    if seen.moving is None and found.learn:
+        seen.moving = _moving_of_rival(found)
+    return seen
+
+
+def _moving_of_rival(found: Materials) -> Markup | None:
+    """Of a study whose best model generates no weights, those of the one that does."""
+    for path in sorted((found.path / "verdict").glob("meta-*-*")):
+        if (path / "config.toml").exists() and (path / "model.safetensors").exists():
+            shown = Looking(gather(path)).moving()
+            return join(tag("p", f"Of {path.name}, in the verdict."), shown) if shown else None
+    return None
 
 
 def _names(every: Sequence[Materials]) -> list[str]:
@@ -141,7 +153,8 @@ def _units(every: Sequence[Materials]) -> dict[str, Graph]:
         several = f" of {each.name}" if len(every) > 1 else ""
         if each.found is not None:
             found[f"The unit that was found{several}"] = each.found
-        if each.cell is not None and each.cell not in found.values():
+        known = {text(graph) for graph in found.values()}
+        if each.cell is not None and text(each.cell) not in known:
             found[f"The unit{several or ' of this run'}"] = each.cell
     return found
 

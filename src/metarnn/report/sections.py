@@ -14,6 +14,7 @@ from metarnn.report.plot import Line, Plot, short
 from metarnn.report.strip import strip
 from metarnn.training.progress import clock, rate
 
+SEEDS = "The mean over seeds; the band reaches from the lowest of them to the highest."
 SHOWN_CURVES = 3  # scores of a validation that get a plot
 
 
@@ -41,8 +42,8 @@ def verdict(found: Materials) -> Section | None:
     about = (
         "Each unit trained from scratch at the same number of parameters: "
         f"{f'{judged.seeds} seeds' if several else 'one seed'}, {judged.steps:,} updates each, "
-        f"scored on {judged.split}. {'Mean ± standard deviation; ' if several else ''}"
-        f"{'more' if judged.large else 'less'} {judged.metric} is better, ● marks the best."
+        f"scored on {judged.split}{'; mean ± standard deviation' if several else ''}. "
+        f"{'More' if judged.large else 'Less'} {judged.metric} is better, ● marks the best."
     )
     scores = {row.name: row.values(judged.metric) for row in judged.rows}
     words = tag("ul", [tag("li", line) for line in judged.words], cls="words")
@@ -124,7 +125,8 @@ def _learning_of_units(found: Materials) -> Section | None:
         shown = name.removeprefix("valid_")
         plots.append(Plot(lines, f"{shown} in validation", "update", shown).figure())
     body = join([plot for plot in plots if plot])
-    about = "The mean over seeds; the band reaches from the lowest of them to the highest."
+    several = len({seed for _, seed in found.trainings}) > 1
+    about = SEEDS if several else ""
     return Section("learning", "Learning curves", body, about) if body else None
 
 
@@ -142,9 +144,10 @@ def speed(every: Sequence[Materials], engines: Mapping[str, str]) -> Section | N
     """Tokens a second while training, and which engine ran the loop over time."""
     rows = []
     for found in every:
-        of_units: dict[str, list[dict[str, Any]]] = {}
+        units = ordered(list(found.trainings), found.verdict)
+        of_units: dict[str, list[dict[str, Any]]] = {each: [] for each in units}
         for (each, _), metrics in found.trainings.items():
-            of_units.setdefault(each, []).extend(metrics)
+            of_units[each] += metrics
         if not found.trainings:
             of_units = {found.name: found.metrics}
         for name, metrics in of_units.items():

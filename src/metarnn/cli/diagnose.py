@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from metarnn.cells import check
 from metarnn.cli.cell import find_cell
-from metarnn.cli.tasks import open_run
+from metarnn.cli.tasks import Job, Run, open_run
 from metarnn.gradients.reach import Reach, reach
 from metarnn.graph.files import write
 from metarnn.layers import Recurrent
 from metarnn.report.reach import svg, table, words
 from metarnn.tasks.task import Shard
-from metarnn.training.progress import progress
+from metarnn.training.progress import Progress, progress
 
 
 def diagnose(
@@ -127,6 +127,14 @@ def at_start(name: str, inputs: int, width: int, length: int, batch: int, seed: 
 
 def of_run(run: Path, length: int, batch: int) -> Reach:
     """The reach of a trained model on its training data."""
+    found, job = opened(run, length, batch, progress())
+    if not hasattr(job.task, "split"):
+        check.refuse("run", str(run), "one of a task whose loss is a sum over time, such as lm")
+    return of_model(job, found.weights(job.model), length)
+
+
+def opened(run: Path, length: int, batch: int, show: Progress) -> tuple[Run[Any], Job[Any]]:
+    """A run whose batches have this size, on the CPU."""
     keys = open_run(run).config
     changes: dict[str, Any] = {"batch": batch, "accumulate": 1, "device": "cpu"}
     if hasattr(keys, "length"):
@@ -134,10 +142,11 @@ def of_run(run: Path, length: int, batch: int) -> Reach:
     if getattr(keys, "online", False):
         changes["online"] = False
     found = open_run(run, **changes)
-    job = found.entry.prepare(found.config, found.folder, progress())
-    if not hasattr(job.task, "split"):
-        check.refuse("run", str(run), "one of a task whose loss is a sum over time, such as lm")
-    model = found.weights(job.model)
+    return found, found.entry.prepare(found.config, found.folder, show)
+
+
+def of_model(job: Job[Any], model: nn.Module, length: int) -> Reach:
+    """The reach of a model on the first batch of a task whose loss is a sum over time."""
 
     def loss(model: nn.Module, batch: Any, state: Any) -> tuple[Tensor, Any]:
         cost = job.task.loss(model, batch, state)

@@ -26,6 +26,7 @@ COMMANDS = {
     ),
     "translate": ("metarnn.cli.translate:translate", "translate standard input, a line each"),
     "diagnose": ("metarnn.cli.diagnose:diagnose", "how far back gradients get, and what is wrong"),
+    "report": ("metarnn.cli.report:report", "a page about runs: curves, units, samples, verdict"),
     "adapt": ("metarnn.cli.adapt:adapt", "adapt a few-shot learner to a new task"),
     "data describe": ("metarnn.cli.data:data_describe", "what is in a text"),
     "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),

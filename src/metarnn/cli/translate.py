@@ -115,7 +115,7 @@ def translate(
         if pictures is not None and found[0].tokens:
             write(
                 pictures / f"{number}.svg",
-                _picture(model, vocabularies, sentence, found[0]),
+                picture(model, vocabularies, sentence, found[0]),
             )
 
 
@@ -160,12 +160,13 @@ def _translations(
         show.say(f"{done:,} sentences, {empty:,} of them empty, {unknown:,} unknown tokens")
 
 
-def _picture(
+def picture(
     model: EncoderDecoder,
     vocabularies: tuple[Vocabulary, Vocabulary],
     sentence: str,
     found: Translation,
 ) -> str:
+    """What the model attended to where it wrote each token of a translation."""
     source, target = vocabularies
     numbers = source.encode(sentence)
     weights = align(model, numbers, found.tokens)

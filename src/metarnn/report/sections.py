@@ -1,0 +1,200 @@
+"""Sections made of what was written while something was trained, searched or judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median, stdev
+from typing import Any
+
+from metarnn.report.markup import Markup, join, table, tag
+from metarnn.report.materials import COUNTS, Materials, curve, names, ordered
+from metarnn.report.page import Section
+from metarnn.report.plot import Line, Plot, short
+from metarnn.report.strip import strip
+from metarnn.training.progress import clock, rate
+
+SEEDS = "The mean over seeds; the band reaches from the lowest of them to the highest."
+SHOWN_CURVES = 3  # scores of a validation that get a plot
+
+
+def verdict(found: Materials) -> Section | None:
+    """The table of units, a row of dots for each, and what that says in words."""
+    judged = found.verdict
+    if judged is None:
+        return None
+    names = [name for name in judged.rows[0].scores[0] if name not in COUNTS]
+    names.sort(key=lambda name: name != judged.metric)
+    head = tag("tr", [tag("th", n, scope="col") for n in ("unit", "width", "parameters", *names)])
+    lines = [
+        tag(
+            "tr",
+            tag("th", row.name, scope="row"),
+            [tag("td", text) for text in (str(row.width), f"{row.parameters:,}")],
+            [tag("td", _spread([s[name] for s in row.scores if name in s])) for name in names],
+            cls="best" if row is judged.best else None,
+        )
+        for row in judged.rows
+    ]
+    inner = tag("table", tag("caption", "verdict"), tag("thead", head), tag("tbody", lines))
+    shown = tag("div", inner, cls="wide", tabindex="0", role="region", aria_label="verdict")
+    several = judged.seeds > 1
+    about = (
+        "Each unit trained from scratch at the same number of parameters: "
+        f"{f'{judged.seeds} seeds' if several else 'one seed'}, {judged.steps:,} updates each, "
+        f"scored on {judged.split}{'; mean ± standard deviation' if several else ''}. "
+        f"{'More' if judged.large else 'Less'} {judged.metric} is better, ● marks the best."
+    )
+    scores = {row.name: row.values(judged.metric) for row in judged.rows}
+    words = tag("ul", [tag("li", line) for line in judged.words], cls="words")
+    return Section("verdict", "Verdict", join(shown, strip(scores, judged.metric), words), about)
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Mean ± standard deviation."""
+    if not all(map(math.isfinite, values)):
+        return "not finite"
+    if not values:
+        return ""
+    mean = f"{fmean(values):.4f}"
+    return mean if len(values) == 1 else f"{mean} ± {stdev(values):.4f}"
+
+
+def runs(every: Sequence[Materials], sizes: Mapping[str, int]) -> Section | None:
+    """Several runs side by side, a row each."""
+    if len(every) < 2:
+        return None
+    scores = [name for name in _scored(every) if name not in COUNTS][:4]
+    head = ["run", "task", "unit", "width", "parameters", "updates", *scores, "tokens/s"]
+    rows = []
+    for found in every:
+        best = found.best()
+        steps = [int(line["step"]) for line in found.metrics if isinstance(line.get("step"), int)]
+        size = sizes.get(found.name)
+        rows.append(
+            [
+                found.name,
+                found.task,
+                found.unit,
+                str(found.config.get("width", "")),
+                f"{size:,}" if size else "",
+                f"{max(steps):,}" if steps else "",
+                *(f"{best[name]:.4f}" if name in best else "" for name in scores),
+                _speed(found.metrics),
+            ]
+        )
+    about = "Scores are those on the validation data at each run's best validation."
+    return Section("runs", "Runs side by side", table(head, rows, "runs side by side"), about)
+
+
+def learning(every: Sequence[Materials]) -> Section | None:
+    """Curves of the scores in validation and of the loss in training."""
+    if len(every) == 1 and every[0].trainings:
+        return _learning_of_units(every[0])
+    several = len(every) > 1
+    plots = []
+    for name in [n for n in _scored(every) if n not in COUNTS][:SHOWN_CURVES]:
+        lines = {}
+        for k, found in enumerate(every):
+            lines[found.name if several else "validation"] = Line(
+                found.curve(f"valid_{name}"), colour=k
+            )
+            if name == "nll" and not several:
+                lines["training"] = Line(found.curve("nll"), colour=7, dashed=True)
+        plots.append(Plot(lines, f"{name} in validation", "update", name).figure())
+    loss = {
+        found.name if several else "training": Line(found.curve("loss"), colour=k)
+        for k, found in enumerate(every)
+    }
+    if not plots or several:
+        plots.append(Plot(loss, "loss in training", "update", "training loss").figure())
+    body = join([plot for plot in plots if plot])
+    return Section("learning", "Learning curves", body) if body else None
+
+
+def _learning_of_units(found: Materials) -> Section | None:
+    """One line a unit: the mean over its seeds, in a band from the lowest to the highest."""
+    units = ordered(list(found.trainings), found.verdict)
+    scored = [name for metrics in found.trainings.values() for name in names(metrics, "valid_")]
+    plots = []
+    for name in [n for n in dict.fromkeys(scored) if n.removeprefix("valid_") not in COUNTS][:2]:
+        lines = {}
+        for k, each in enumerate(units):
+            seeds = [dict(curve(m, name)) for (u, _), m in found.trainings.items() if u == each]
+            lines[each] = _over_seeds(seeds, k)
+        shown = name.removeprefix("valid_")
+        plots.append(Plot(lines, f"{shown} in validation", "update", shown).figure())
+    body = join([plot for plot in plots if plot])
+    several = len({seed for _, seed in found.trainings}) > 1
+    about = SEEDS if several else ""
+    return Section("learning", "Learning curves", body, about) if body else None
+
+
+def _over_seeds(seeds: Sequence[dict[float, float]], colour: int) -> Line:
+    steps = sorted(set.intersection(*(set(s) for s in seeds))) if seeds else []
+    values = {step: [s[step] for s in seeds] for step in steps}
+    points = [(step, fmean(values[step])) for step in steps]
+    if len(seeds) < 2:
+        return Line(points, colour=colour)
+    low, high = ([f(values[step]) for step in steps] for f in (min, max))
+    return Line(points, low, high, colour)
+
+
+def speed(every: Sequence[Materials], engines: Mapping[str, str]) -> Section | None:
+    """Tokens a second while training, and which engine ran the loop over time."""
+    rows = []
+    for found in every:
+        units = ordered(list(found.trainings), found.verdict)
+        of_units: dict[str, list[dict[str, Any]]] = {each: [] for each in units}
+        for (each, _), metrics in found.trainings.items():
+            of_units[each] += metrics
+        if not found.trainings:
+            of_units = {found.name: found.metrics}
+        for name, metrics in of_units.items():
+            spent = [v for _, v in curve(metrics, "seconds")]
+            if said := _speed(metrics):
+                rows.append([name, said, clock(max(spent)) if spent else ""])
+    shown = table(["", "training", "time of a run"], rows, "speed") if rows else None
+    engine = [
+        join(tag("h3", f"Engine of {name}" if len(engines) > 1 else "Engine"),
+             tag("pre", said, cls="text"))
+        for name, said in engines.items()
+    ]  # fmt: skip
+    if not shown and not engine:
+        return None
+    about = "Tokens, or what the task counts, a second: the median over the training."
+    return Section("speed", "Speed and engines", join(shown, engine), about if rows else "")
+
+
+def origin(every: Sequence[Materials], facts: Mapping[str, Sequence[tuple[str, str]]]) -> Section:
+    """What it takes to do it again: commands, versions, seeds, data, all settings."""
+    parts: list[Markup] = []
+    for found in every:
+        rows = [[name, tag("code", value)] for name, value in facts.get(found.name, ())]
+        title = tag("h3", found.name) if len(every) > 1 else None
+        inside = table(["", ""], rows, f"origin of {found.name}", cls="plain")
+        settings = [[name, tag("code", _plain(value))] for name, value in found.config.items()]
+        unfolded = tag(
+            "details",
+            tag("summary", "all settings (config.toml)"),
+            table(["setting", "value"], settings, f"settings of {found.name}", cls="plain"),
+        )
+        parts.append(join(title, inside, unfolded if settings else None))
+    return Section("origin", "How to repeat it", join(parts))
+
+
+def _scored(every: Sequence[Materials]) -> list[str]:
+    """The names of all scores in validation, in their order."""
+    found = [name for each in every for name in names(each.metrics, "valid_")]
+    return list(dict.fromkeys(name.removeprefix("valid_") for name in found))
+
+
+def _speed(metrics: list[dict[str, Any]]) -> str:
+    values = [v for _, v in curve(metrics, "tokens_per_second")]
+    return rate(median(values)) if values else ""
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return short(value)
+    return str(value)

@@ -21,16 +21,18 @@ from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Seconds on one core. On the yearly sunspots as on Lorenz's system better than all baselines.
+    # Half a minute on one core. Dropout, rate and members by the validation parts of sunspots (the
+    # mean of three seeds): with one member instead of eight, 0.24 instead of 0.20.
     "default": {
         "data": "sunspots",
         "horizon": 4,
         "width": 32,
-        "dropout": 0.2,
+        "dropout": 0.5,
         "anchor": "scale",
+        "members": 8,
         "batch": 64,
         "optimizer": "adamw",
-        "lr": 5e-4,
+        "lr": 2e-3,
         "weight_decay": 0.01,
         "schedule": "cosine",
         "warmup": 20,

@@ -16,7 +16,7 @@ from torch import nn
 from metarnn.cells import Theta, check
 from metarnn.graph.files import beside
 from metarnn.layers import Recurrent
-from metarnn.tasks.onnx import FORMS, Exported
+from metarnn.tasks.onnx import FORMS, Exported, without_step
 from metarnn.tasks.onnx import export as to_onnx
 from metarnn.tasks.pretrained import from_pretrained
 from metarnn.tasks.session import flat
@@ -58,10 +58,9 @@ def _export(run: Path, to: str, form: str, int8: bool, out: Path) -> None:
             check.refuse("form", form, "step, in float32, of a program of torch", advice)
         _write_torch(model, out / "step.pt2")
         return
-    layers = [m for m in model.modules() if isinstance(m, Recurrent)]
     wanted = [f for f in FORMS if form in ("all", f)]
-    if form == "all" and any(layer.bidirectional for layer in layers):
-        print("no step: a layer that reads from both ends needs whole sequences")
+    if form == "all" and (reason := without_step(model)):
+        print(f"no step: {reason}")
         wanted = ["sequence"]
     for one in wanted:
         _write_onnx(to_onnx(model, one), out / f"{one}.onnx")
@@ -79,7 +78,7 @@ def _write_onnx(found: Exported, path: Path, rounded: bool = False) -> None:
 
     answers = onnxruntime.InferenceSession(found.content).run(None, found.inputs)
     pairs = zip(answers, found.outputs, strict=True)
-    gap = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
+    gap = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs) / found.unit
     if not rounded and not gap < CLOSE:
         raise ValueError(f"{path} is not written: it is {gap:.1e} away from the model")
     _write(path, found.content)

@@ -1,5 +1,6 @@
 """`metarnn export`."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -108,3 +109,18 @@ def test_a_form_that_is_not_there_is_refused(run, capsys):
     with pytest.raises(SystemExit):
         main(["export", str(run), "--to", "torch", "--form", "sequence"])
     assert "ONNX has both" in capsys.readouterr().err
+
+
+@pytest.mark.medium
+def test_rounding_says_what_it_costs_in_accuracy(tmp_path, capsys):
+    pytest.importorskip("onnxruntime")
+    run = str(tmp_path / "run")
+    few = ["--steps", "20", "--validate-every", "20", "--width", "8", "--device", "cpu"]
+    assert main(["train", "classification", "--data", "visits", "--out", run, *few]) == 0
+    trained = re.search(r"accuracy (0\.\d+)", capsys.readouterr().out)
+    assert trained is not None
+    assert main(["export", run, "--int8"]) == 0
+    said = re.search(r"\(test\): (\S+)% and (\S+)% with bytes", capsys.readouterr().out)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(100 * float(trained[1]), abs=0.01)
+    assert abs(float(said[1]) - float(said[2])) < 5

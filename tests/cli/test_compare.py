@@ -10,7 +10,7 @@ from metarnn.report.curves import curves
 
 def test_units_side_by_side(tmp_path, capsys):
     out = tmp_path / "curves.svg"
-    flags = ["--length", "8", "--steps", "4", "--params", "600", "--seeds", "2", "--out", str(out)]
+    flags = ["--delay", "8", "--steps", "4", "--params", "600", "--seeds", "2", "--out", str(out)]
     assert main(["compare", "--task", "recall", "--cells", "lstm,elman", *flags]) == 0
     printed = capsys.readouterr().out
     for word in ("lstm", "elman", "parameters", "without memory"):

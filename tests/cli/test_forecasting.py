@@ -44,3 +44,13 @@ def test_a_bidirectional_recursive_forecaster_is_refused(capsys):
     flags = ["--strategy", "recursive", "--bidirectional", "--likelihood", "mse"]
     assert main(["train", "forecasting", *flags]) == 2
     assert "still to be told" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_default_settings_tell_sunspots_better_than_every_baseline(tmp_path, capsys):
+    assert main(["train", "forecasting", "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = next(k for k, line in enumerate(lines) if line.strip().startswith("this model"))
+    ours, *others = [[float(v) for v in line.split()[-4:]] for line in lines[first : first + 4]]
+    for row in others:
+        assert all(own < other for own, other in zip(ours, row, strict=True))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 from rich.table import Table
+from tyro.conf import arg
 
 from metarnn.cells import CELLS, check
 from metarnn.graph.files import write
@@ -22,10 +24,10 @@ from metarnn.training.progress import clock
 def compare(
     task: str = "adding",
     cells: str = "lstm,gru,sru,elman",
-    length: int = 0,
+    length: Annotated[int, arg(aliases=["--delay"])] = 0,
     params: str = "20k",
     layers: int = 1,
-    steps: int = 1000,
+    steps: int = 0,
     batch: int = 32,
     lr: float = 1e-2,
     seeds: int = 1,
@@ -45,7 +47,7 @@ def compare(
         length: steps of a sequence, for copy the delay; 0 for the problem's own
         params: parameters of each model; the width follows
         layers: how many layers
-        steps: updates of the weights
+        steps: updates of the weights; 0 for the problem's own
         batch: sequences in an update
         lr: learning rate, at its highest
         seeds: train each so often, from different starts; the median is shown
@@ -76,6 +78,7 @@ def _compare(
     for name in cells:
         if not name.endswith(".json"):
             check.one_of("cells", name, CELLS)
+    steps = check.size("steps", steps, least=0) or PROBLEMS[task].updates
     every = max(steps // 40, 1)
     shown: dict[str, list[tuple[float, float]]] = {}
     table = Table(box=None, padding=(0, 3, 0, 0))

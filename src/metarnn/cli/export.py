@@ -13,12 +13,16 @@ import torch
 from torch import nn
 
 from metarnn.cells import Theta, check
+from metarnn.cli.tasks import open_run
 from metarnn.graph.files import beside
 from metarnn.layers import Recurrent
-from metarnn.tasks.onnx import FORMS, Exported
+from metarnn.tasks.classification import Classifier
+from metarnn.tasks.classification.task import collate
+from metarnn.tasks.onnx import FORMS, Exported, without_step
 from metarnn.tasks.onnx import export as to_onnx
 from metarnn.tasks.pretrained import from_pretrained
 from metarnn.tasks.session import flat
+from metarnn.training import Folder
 
 CLOSE = 1e-4  # float32 in another order of sums
 
@@ -42,7 +46,8 @@ def export(
         to: onnx, or torch (a program of torch.export; the step only)
         form: step is fed one step at a time, with its state; sequence reads whole ones, of any
             number and length
-        int8: also a step whose recurrent products are rounded to a byte (ONNX), and what that costs
+        int8: also with recurrent products rounded to a byte (ONNX), and what that costs: of a
+            classifier's run in accuracy, on what was held out
         out: the folder to write to; by default the run's own
     """
     _export(run, to, form, int8, out or run)
@@ -57,15 +62,17 @@ def _export(run: Path, to: str, form: str, int8: bool, out: Path) -> None:
             check.refuse("form", form, "step, in float32, of a program of torch", advice)
         _write_torch(model, out / "step.pt2")
         return
-    layers = [m for m in model.modules() if isinstance(m, Recurrent)]
     wanted = [f for f in FORMS if form in ("all", f)]
-    if form == "all" and any(layer.bidirectional for layer in layers):
-        print("no step: a layer that reads from both ends needs whole sequences")
+    if form == "all" and (reason := without_step(model)):
+        print(f"no step: {reason}")
         wanted = ["sequence"]
     for one in wanted:
         _write_onnx(to_onnx(model, one), out / f"{one}.onnx")
         if int8:
-            _write_onnx(to_onnx(model, one, int8=True), out / f"{one}.int8.onnx", rounded=True)
+            rounded = to_onnx(model, one, int8=True)
+            _write_onnx(rounded, out / f"{one}.int8.onnx", rounded=True)
+            if one == "sequence" and isinstance(model, Classifier):
+                _write_cost(run, model, rounded.content)
 
 
 def _write_onnx(found: Exported, path: Path, rounded: bool = False) -> None:
@@ -78,12 +85,39 @@ def _write_onnx(found: Exported, path: Path, rounded: bool = False) -> None:
 
     answers = onnxruntime.InferenceSession(found.content).run(None, found.inputs)
     pairs = zip(answers, found.outputs, strict=True)
-    gap = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs)
+    gap = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs) / found.unit
     if not rounded and not gap < CLOSE:
         raise ValueError(f"{path} is not written: it is {gap:.1e} away from the model")
     _write(path, found.content)
     cost = " (what rounding to a byte costs)" if rounded else ""
     print(f"{size}, at most {gap:.1e} away from the model{cost}")
+
+
+def _write_cost(run: Path, model: Classifier, content: bytes) -> None:
+    """Say how many labels of the held-out part are right, before and after rounding; nothing where
+    there is no such part, as in a folder of save_pretrained."""
+    there = Folder(run).config.exists() and importlib.util.find_spec("onnxruntime") is not None
+    if model.scheme.kind != "one" or not there:
+        return
+    import onnxruntime  # pyright: ignore[reportMissingImports]
+
+    found = open_run(run, device="cpu")
+    job = found.entry.prepare(found.config, found.folder)
+    name = found.entry.held_out(job)
+    part, session = job.task.data[name], onnxruntime.InferenceSession(content)
+    right = {"": 0, " with bytes": 0}
+    for numbers in np.array_split(np.arange(len(part)), -(-len(part) // 64)):
+        batch = collate(part, numbers)
+        given = {"x": batch.x, "lengths": batch.lengths, "times": batch.times}
+        inputs = {key: value.numpy() for key, value in given.items() if value is not None}
+        with torch.no_grad():
+            exact = model(batch.x, batch.lengths, batch.times).numpy()
+        rounded = np.asarray(session.run(None, inputs)[0])
+        assert batch.y is not None
+        for way, logits in zip(right, (exact, rounded), strict=True):
+            right[way] += int((logits.argmax(-1) == batch.y.numpy()).sum())
+    words = " and ".join(f"{count / len(part):.2%}{way}" for way, count in right.items())
+    print(f"accuracy on {len(part):,} examples ({name}): {words}")
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -21,16 +21,18 @@ from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Seconds on one core. On the yearly sunspots as on Lorenz's system better than all baselines.
+    # Half a minute on one core. What it has of rate, dropout and members is by the validation part
+    # of the yearly sunspots: MSE 0.204 there (mean of three seeds), with one member 0.222.
     "default": {
         "data": "sunspots",
         "horizon": 4,
         "width": 32,
-        "dropout": 0.2,
+        "dropout": 0.5,
         "anchor": "scale",
+        "members": 8,
         "batch": 64,
         "optimizer": "adamw",
-        "lr": 5e-4,
+        "lr": 2e-3,
         "weight_decay": 0.01,
         "schedule": "cosine",
         "warmup": 20,

@@ -12,9 +12,14 @@ COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#8e5ea2", "#e08e0b", "#3cb4b4", "#7
 Curve = Sequence[tuple[float, float]]
 
 
-def curves(named: Mapping[str, Curve], title: str, level: tuple[str, float] | None = None) -> str:
+def curves(
+    named: Mapping[str, Curve],
+    title: str,
+    level: tuple[str, float] | None = None,
+    along: str = "updates",
+) -> str:
     """Curves of (step, loss) over one another, the loss on a logarithmic scale; `level` names a
-    height that a curve has to fall below.
+    height that a curve has to fall below, `along` what steps are.
 
     >>> curves({"lstm": [(1, 1.0), (2, 0.1)]}, "adding").startswith("<svg")
     True
@@ -47,7 +52,7 @@ def curves(named: Mapping[str, Curve], title: str, level: tuple[str, float] | No
         step = max(steps) * k / 4
         at = f'x="{x(step):.1f}" y="{HEIGHT - BOTTOM + 18}"'
         parts.append(f'<text {at} text-anchor="middle">{step:,.0f}</text>')
-    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}">updates</text>')
+    parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}">{along}</text>')
     if level:
         at = f"{y(level[1]):.1f}"
         line = f'<path d="M{LEFT} {at}H{WIDTH - RIGHT}" stroke="#999" stroke-dasharray="4 4"/>'

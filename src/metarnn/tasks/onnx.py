@@ -15,6 +15,11 @@ from metarnn.hyper.onnx import GIVEN
 from metarnn.layers import Recurrent
 from metarnn.layers.onnx import Builder, Loop, write_alive, write_layer, write_step
 from metarnn.tasks.classification import Classifier, Pool
+from metarnn.tasks.classification.onnx import write_features, write_pool, write_score
+from metarnn.tasks.forecasting import Forecaster
+from metarnn.tasks.forecasting.likelihoods import LEVELS
+from metarnn.tasks.forecasting.onnx import write_forecaster
+from metarnn.tasks.forecasting.windows import Window
 from metarnn.tasks.language import LanguageModel
 
 FORMS = ("step", "sequence")
@@ -22,23 +27,28 @@ FORMS = ("step", "sequence")
 
 @dataclass(frozen=True)
 class Exported:
-    """An ONNX file, what to try it with, and what the model answers to that."""
+    """An ONNX file, what to try it with, what the model answers to that, and the unit of that."""
 
     content: bytes
     inputs: dict[str, np.ndarray]
     outputs: list[np.ndarray]
+    unit: float = 1.0
 
 
 def export(model: nn.Module, form: str, *, int8: bool = False) -> Exported:
     """A model as ONNX, with batch and length of any size.
 
     Args:
-        model: a recurrent layer, a classifier or a language model
+        model: a recurrent layer, a classifier, a language model or a forecaster
         form: "sequence": x [T, B, …] and lengths [B]; "step": one step, with its state going in and
             coming out
         int8: round matrix products of the recurrent layers to a byte
     """
     check.one_of("form", form, FORMS)
+    if form == "step" and (reason := without_step(model)):
+        check.refuse("form", "step", "sequence", reason)
+    if isinstance(model, Forecaster):
+        return _forecaster(model.eval(), int8)
     if isinstance(model, Recurrent):
         writer: _Writer = _Writer(model)
     elif isinstance(model, Classifier):
@@ -46,10 +56,24 @@ def export(model: nn.Module, form: str, *, int8: bool = False) -> Exported:
     elif isinstance(model, LanguageModel):
         writer = _Language(model)
     else:
-        kinds = "a recurrent layer, a classifier or a language model"
+        kinds = "a recurrent layer, a classifier, a language model or a forecaster"
         check.refuse("model", type(model).__name__, kinds)
     writer.int8 = int8
     return writer.sequence() if form == "sequence" else writer.step()
+
+
+def without_step(model: nn.Module) -> str:
+    """Why a model cannot be fed step by step, "" where it can."""
+    if any(layer.bidirectional for layer in model.modules() if isinstance(layer, Recurrent)):
+        return "A layer that reads from both ends needs whole sequences."
+    if isinstance(model, Forecaster):
+        return "A forecaster reads whole windows."
+    if isinstance(model, Classifier):
+        if model.scheme.missing or model.scheme.timed:
+            return "Missing values and times are read from whole sequences."
+        if model.options.patch > 1:
+            return "Several steps are read at once, by patch."
+    return ""
 
 
 class _Writer:
@@ -77,6 +101,10 @@ class _Writer:
 
     def answer(self, x: Tensor, lengths: Tensor) -> Tensor:
         return self.model(x, lengths=lengths)[0]
+
+    def times(self, steps: int, batch: int) -> Tensor | None:
+        """Times to try a model with that reads them."""
+        return None
 
     def answer_step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         return self.model.step(x, state)
@@ -115,10 +143,12 @@ class _Writer:
         for layer in self.layers:
             y = write_layer(b, layer, y, Loop(alive, self.int8, GIVEN))
         y = self.leave(b, y, lengths, alive)
-        tried = self.example(11, 3), torch.tensor([11, 4, 7])
-        told = self.answer(*tried)
+        tried = {"x": self.example(11, 3), "lengths": torch.tensor([11, 4, 7])}
+        if (times := self.times(11, 3)) is not None:
+            tried["times"] = times
+        told = self.answer(**tried)
         b.output(y, "y", ("T", "B", told.shape[-1])[3 - told.dim() :])
-        inputs = {"x": tried[0].numpy(), "lengths": tried[1].numpy()}
+        inputs = {name: value.numpy() for name, value in tried.items()}
         return Exported(b.model("sequence"), inputs, [told.numpy()])
 
     def patched(self, b: Builder, y: str, alive: str, lengths: str) -> tuple[str, str, str]:
@@ -193,19 +223,24 @@ class _Classifier(_Writer):
 
     @property
     def layers(self) -> Sequence[Recurrent]:
-        if self.model.scheme.missing or self.model.scheme.timed:
-            check.refuse("model", "missing values or times", "a model without them, for ONNX")
         return [self.model.layers]
 
     @property
     def width(self) -> int | None:
         return None if self.model.embedding is not None else self.model.scheme.channels
 
+    def times(self, steps: int, batch: int) -> Tensor | None:
+        return torch.rand(steps, batch).cumsum(0) if self.model.scheme.timed else None
+
+    def example(self, *batch: int) -> Tensor:
+        x = super().example(*batch)
+        return x.where(torch.rand_like(x) > 0.3, torch.nan) if self.model.scheme.missing else x
+
     def enter(self, b: Builder, x: str) -> str:
         m = self.model
         if m.embedding is not None:
             return b.add("Gather", b.const(m.embedding.weight.float(), "embedding"), x, axis=0)
-        return b.add("Div", b.add("Sub", x, b.const(m.mean.float())), b.const(m.std.float()))
+        return write_features(b, x, m)
 
     def patched(self, b: Builder, y: str, alive: str, lengths: str) -> tuple[str, str, str]:
         p = self.model.options.patch
@@ -224,11 +259,11 @@ class _Classifier(_Writer):
 
     def leave(self, b: Builder, y: str, lengths: str, alive: str) -> str:
         if alive and self.model.pool is not None:
-            y = _pool(b, self.model.pool, y, lengths, alive)
+            y = write_pool(b, self.model.pool, y, lengths, alive)
         return b.linear(y, self.model.head.weight, self.model.head.bias)
 
-    def answer(self, x: Tensor, lengths: Tensor) -> Tensor:
-        return self.model(x, lengths)
+    def answer(self, x: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
+        return self.model(x, lengths, times)
 
     def flat(self, state: Any) -> list[Tensor]:
         return [*super().flat(state[0]), *state[1]]
@@ -252,7 +287,7 @@ class _Classifier(_Writer):
             count = b.add("Add", carried[1], b.const(torch.ones(1)))
             return b.add("Div", total, count), [total, count]
         total, weight, top = carried
-        score = _score(b, pool, y)
+        score = write_score(b, pool, y)
         higher = b.add("Max", top, score)
         old, new = (b.add("Exp", b.add("Sub", s, higher)) for s in (top, score))
         total = b.add("Add", b.add("Mul", total, old), b.add("Mul", y, new))
@@ -260,32 +295,26 @@ class _Classifier(_Writer):
         return b.add("Div", total, weight), [total, weight, higher]
 
 
-def _score(b: Builder, pool: Pool, y: str) -> str:
-    assert pool.score is not None
-    first, _, second = pool.score
-    assert isinstance(first, nn.Linear)
-    assert isinstance(second, nn.Linear)
-    return b.linear(
-        b.add("Tanh", b.linear(y, first.weight, first.bias)), second.weight, second.bias
-    )
-
-
-def _pool(b: Builder, pool: Pool, y: str, lengths: str, alive: str) -> str:
-    if pool.kind == "max":
-        low = b.const(torch.full((1,), -torch.inf))
-        return b.add("ReduceMax", b.add("Where", alive, y, low), b.ints(0), keepdims=0)
-    if pool.kind == "attention":
-        low = b.const(torch.full((1,), -torch.inf))
-        weight = b.add("Softmax", b.add("Where", alive, _score(b, pool, y), low), axis=0)
-        return b.add("ReduceSum", b.add("Mul", weight, y), b.ints(0), keepdims=0)
-    if pool.kind == "mean":
-        count = b.add("Unsqueeze", b.add("Cast", lengths, to=1), b.ints(1))
-        return b.add("Div", b.add("ReduceSum", y, b.ints(0), keepdims=0), count)
-    place = b.add("Unsqueeze", b.add("Sub", lengths, b.ints(1)), b.ints(1))
-    last = b.add("GatherND", b.add("Transpose", y, perm=[1, 0, 2]), place, batch_dims=1)
-    if not pool.bidirectional:
-        return last
-    start = b.add("Gather", y, b.const(torch.tensor(0)), axis=0)
-    width = pool.width // 2
-    ends = b.slice(last, 0, width, -1), b.slice(start, width, 2 * width, -1)
-    return b.add("Concat", *ends, axis=-1)
+@torch.no_grad()
+def _forecaster(model: Forecaster, int8: bool) -> Exported:
+    b, scheme, batch = Builder(), model.scheme, 3
+    told = write_forecaster(b, model, int8)
+    channels = len(scheme.channels)
+    shape = (scheme.horizon, "B", channels)
+    b.output(told[0], "y", shape)
+    for value in told[1:]:
+        b.output(value, "quantiles", (len(LEVELS), *shape))
+    series = torch.arange(batch) % len(scheme.names)
+    mean, std = (torch.tensor(part)[series] for part in (scheme.mean, scheme.std))
+    x = torch.randn(scheme.lookback, batch, channels)
+    known = torch.randn(scheme.lookback + scheme.horizon, batch, scheme.known)
+    observed = torch.randn(scheme.lookback, batch, scheme.observed)
+    future = torch.zeros(scheme.horizon, batch, channels)
+    found = model.forecast(Window(x, future, known, observed, series))
+    inputs = {"x": x * std + mean}
+    inputs |= {"series": series} if len(scheme.names) > 1 else {}
+    inputs |= {"known": known} if scheme.known else {}
+    inputs |= {"observed": observed} if scheme.observed else {}
+    answers = [part * std + mean for part in found[: len(told)] if part is not None]
+    tried = {name: value.numpy() for name, value in inputs.items()}
+    return Exported(b.model("forecast"), tried, [a.numpy() for a in answers], float(std.max()))

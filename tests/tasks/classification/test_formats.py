@@ -62,6 +62,7 @@ def test_a_damaged_line_is_named(line, tmp_path):
 
 def test_train_and_test_files_belong_together(tmp_path):
     write(tmp_path / "Toy_TRAIN.ts", TS)
+    write(tmp_path / "Toy_TRAIN.txt", "1 0.5 0.25")  # as archives of UCR sets have it
     write(tmp_path / "Toy_TEST.ts", TS)
     for name in ("", "Toy_TRAIN.ts"):
         data = load(str(tmp_path / name))

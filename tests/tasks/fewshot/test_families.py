@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from metarnn.tasks.fewshot import Characters, Classes, Dynamics, Sinusoids, characters, from_folder
-from metarnn.tasks.fewshot.dynamics import BINS, SYSTEMS, lorenz, parameters, runge_kutta
+from metarnn.tasks.fewshot.dynamics import BINS, SYSTEMS, parameters
 from metarnn.tasks.fewshot.family import table
 from metarnn.tasks.fewshot.images import read, rows, strokes
 
@@ -29,28 +29,6 @@ def test_sinusoids_are_drawn_from_the_published_ranges():
     assert float(episode.x.abs().max()) <= 5
     expected = amplitude[:, None] * torch.sin(episode.query_x[..., 0] - phase[:, None])
     torch.testing.assert_close(episode.query_y[..., 0], expected)
-
-
-def test_the_solver_is_of_fourth_order():
-    def circle(s, p):
-        return torch.stack([s[..., 1], -s[..., 0]], -1)
-
-    start = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    errors = []
-    for steps in (10, 20):
-        found = runge_kutta(circle, start, {}, 1 / steps, steps)[0, -1]
-        exact = torch.tensor([math.cos(1), -math.sin(1)], dtype=torch.float64)
-        errors.append(float((found - exact).norm()))
-    assert 14 < errors[0] / errors[1] < 18
-
-
-def test_lorenz_stands_still_where_it_should():
-    p = {"sigma": torch.tensor(10.0), "rho": torch.tensor(28.0), "beta": torch.tensor(8 / 3)}
-    root = math.sqrt(8 / 3 * 27)
-    for point in ([root, root, 27.0], [-root, -root, 27.0], [0.0, 0.0, 0.0]):
-        torch.testing.assert_close(
-            lorenz(torch.tensor(point), p), torch.zeros(3), atol=1e-4, rtol=0
-        )
 
 
 def test_a_van_der_pol_oscillator_swings_between_minus_two_and_two():

@@ -53,19 +53,22 @@ def test_quantiles_and_crps_are_those_of_what_is_drawn(name):
 
 def test_quantiles_never_cross_and_are_found_between_their_levels():
     unit, p = parameters("quantiles", (100,))
-    assert (p.diff() > 0).all()
+    assert (p[:, :-1].diff() > 0).all()
     torch.testing.assert_close(unit.quantile(p, 0.2), p[:, LEVELS.index(0.2)])
     between = (p[:, LEVELS.index(0.2)] + p[:, LEVELS.index(0.3)]) / 2
     torch.testing.assert_close(unit.quantile(p, 0.25), between)
 
 
-def test_the_pinball_loss_is_least_at_the_quantiles():
+def test_the_loss_of_quantiles_is_least_at_the_quantiles_and_the_mean():
     unit = likelihood("quantiles")
-    y = torch.linspace(0, 1, 1001, dtype=torch.float64)
-    best = torch.tensor(LEVELS, dtype=torch.float64)
+    y = torch.linspace(0, 1, 1001, dtype=torch.float64) ** 2
+    best = torch.tensor([q**2 for q in LEVELS] + [1 / 3], dtype=torch.float64)
     least = unit.loss(best.expand(1001, -1), y).mean()
-    for shift in (-0.1, 0.1):
-        assert unit.loss((best + shift).expand(1001, -1), y).mean() > least
+    for k in range(unit.size):
+        for shift in (-0.03, 0.03):
+            other = best.clone()
+            other[k] += shift
+            assert unit.loss(other.expand(1001, -1), y).mean() > least
 
 
 @pytest.mark.parametrize("name", NAMES)

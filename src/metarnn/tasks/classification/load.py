@@ -113,6 +113,8 @@ def _folder(path: Path, pixels: bool) -> Mapping[str, Found]:
         p for p in sorted(path.iterdir())
         if p.suffix.lower() in formats.READERS and "train" in p.stem.lower()
     ]  # fmt: skip
+    # Archives of UCR sets have the same examples as .ts, .arff and .txt.
+    trains = [p for p in trains if p.suffix.lower() == ".ts"] or trains
     if len(trains) == 1:
         return find(str(trains[0]), pixels)
     if trains:

@@ -1,9 +1,4 @@
-"""Families of dynamical systems with drawn parameters: forecast from a short history.
-
-Lorenz        ẋ = σ (y - x),  ẏ = x (ρ - z) - y,  ż = x y - β z
-van der Pol   ẍ = μ (1 - x²) ẋ - x
-Mackey–Glass  ẋ = b x(t - τ) / (1 + x(t - τ)¹⁰) - c x
-"""
+"""Families of dynamical systems with drawn parameters: forecast from a short history."""
 
 from __future__ import annotations
 
@@ -21,6 +16,7 @@ from metarnn.cells import check
 from metarnn.hyper import Metadata
 from metarnn.meta import Episode
 from metarnn.tasks.fewshot.family import SPLITS, SequenceNet, line, table
+from metarnn.tasks.synthetic import systems
 
 Columns = Mapping[str, Tensor]
 
@@ -41,38 +37,20 @@ class System:
     simulate: Callable[[System, Columns, int, Generator], Tensor]
 
 
-def lorenz(s: Tensor, p: Columns) -> Tensor:
-    x, y, z = s.unbind(-1)
-    return torch.stack([p["sigma"] * (y - x), x * (p["rho"] - z) - y, x * y - p["beta"] * z], -1)
-
-
-def van_der_pol(s: Tensor, p: Columns) -> Tensor:
-    x, v = s.unbind(-1)
-    return torch.stack([v, p["mu"] * (1 - x * x) * v - x], -1)
-
-
-def runge_kutta(
-    slope: Callable[[Tensor, Columns], Tensor], start: Tensor, p: Columns, dt: float, steps: int
-) -> Tensor:
-    """The states after each step of the classical method of fourth order, [N, steps, n]."""
-    s, found = start, []
-    for _ in range(steps):
-        k1 = slope(s, p)
-        k2 = slope(s + dt / 2 * k1, p)
-        k3 = slope(s + dt / 2 * k2, p)
-        k4 = slope(s + dt * k3, p)
-        s = s + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-        found.append(s)
-    return torch.stack(found, 1)
-
-
-def _flow(slope: Callable[[Tensor, Columns], Tensor], size: int, lift: float) -> Any:
+def _flow(equations: Callable[..., tuple[Tensor, ...]], size: int, lift: float) -> Any:
     def simulate(system: System, p: Columns, length: int, random: Generator) -> Tensor:
         count = len(next(iter(p.values())))
         start = torch.randn(count, size, generator=random, dtype=torch.float64) + lift
-        steps = (length + SETTLE) * system.substeps
-        every = runge_kutta(slope, start, p, system.apart / system.substeps, steps)
-        return every[:, system.substeps - 1 :: system.substeps][:, SETTLE:]
+
+        def field(s: Tensor) -> Tensor:
+            return torch.stack(equations(*s.unbind(-1), **p), -1)
+
+        s, found = start, []
+        for _ in range(length + SETTLE):
+            for _ in range(system.substeps):
+                s = systems.runge_kutta(field, s, system.apart / system.substeps)
+            found.append(s)
+        return torch.stack(found[SETTLE:], 1)
 
     return simulate
 
@@ -88,7 +66,7 @@ def _mackey_glass(system: System, p: Columns, length: int, random: Generator) ->
     rows = torch.arange(count)
 
     def slope(now: Tensor, late: Tensor) -> Tensor:
-        return p["b"] * late / (1 + late**10) - p["c"] * now
+        return systems.mackey_glass(late, b=p["b"]) - p["c"] * now
 
     for t in range(past, past + steps):
         now = x[:, t]
@@ -109,9 +87,11 @@ SYSTEMS = {
         (10.0, 15.0),
         0.05,
         5,
-        _flow(lorenz, 3, 5.0),
+        _flow(systems.lorenz, 3, 5.0),
     ),
-    "vanderpol": System({"mu": (0.2, 6.0)}, 2, (0.0, 2.0), 0.25, 8, _flow(van_der_pol, 2, 0.0)),
+    "vanderpol": System(
+        {"mu": (0.2, 6.0)}, 2, (0.0, 2.0), 0.25, 8, _flow(systems.van_der_pol, 2, 0.0)
+    ),
     "mackeyglass": System(
         {"tau": (12.0, 30.0), "b": (0.18, 0.24), "c": (0.09, 0.12)},
         1,

@@ -30,7 +30,7 @@ class Likelihood(Protocol):
     def loss(self, p: Tensor, y: Tensor) -> Tensor: ...
 
     def mean(self, p: Tensor) -> Tensor:
-        """The point to report: the mean, or the median of quantiles."""
+        """The point to report; of the absolute error, a median."""
         ...
 
     def quantile(self, p: Tensor, level: float) -> Tensor: ...
@@ -76,28 +76,27 @@ class Point:
 
 
 class Quantiles:
-    """Quantiles at LEVELS by the pinball loss; they never cross."""
+    """Quantiles at LEVELS, which never cross, by the pinball loss; and by the squared error the
+    mean, which of what is skewed is not the median."""
 
-    size = len(LEVELS)
+    size = len(LEVELS) + 1
 
     def parameters(self, raw: Tensor) -> Tensor:
         middle = len(LEVELS) // 2
-        up = F.softplus(raw[..., middle + 1 :]).cumsum(-1)
-        down = F.softplus(raw[..., :middle]).flip(-1).cumsum(-1).flip(-1)
-        centre = raw[..., middle : middle + 1]
+        down, centre, up, mean = raw.split([middle, 1, middle, 1], -1)
+        up = F.softplus(up).cumsum(-1)
+        down = F.softplus(down).flip(-1).cumsum(-1).flip(-1)
         # Five steps of softplus(0) either way would start far wider than scaled numbers are.
-        return torch.cat([centre - 0.4 * down, centre, centre + 0.4 * up], -1)
+        return torch.cat([centre - 0.4 * down, centre, centre + 0.4 * up, mean], -1)
 
     def moved(self, p: Tensor, by: Tensor, scale: Tensor | float = 1.0) -> Tensor:
         return _affine(p, by, scale)
 
     def loss(self, p: Tensor, y: Tensor) -> Tensor:
-        level = p.new_tensor(LEVELS)
-        gap = y.unsqueeze(-1) - p
-        return 2 * torch.maximum(level * gap, (level - 1) * gap).mean(-1)
+        return self.crps(p, y) + (self.mean(p) - y).square()
 
     def mean(self, p: Tensor) -> Tensor:
-        return p[..., len(LEVELS) // 2]
+        return p[..., -1]
 
     def quantile(self, p: Tensor, level: float) -> Tensor:
         """Between two levels there are, interpolated; beyond them the outermost."""
@@ -108,7 +107,9 @@ class Quantiles:
 
     def crps(self, p: Tensor, y: Tensor) -> Tensor:
         """Approximately, by the levels there are: 2 · the mean pinball loss."""
-        return self.loss(p, y)
+        level = p.new_tensor(LEVELS)
+        gap = y.unsqueeze(-1) - p[..., :-1]
+        return 2 * torch.maximum(level * gap, (level - 1) * gap).mean(-1)
 
     def sample(self, p: Tensor) -> Tensor:
         raise NotImplementedError("quantiles are not drawn from")

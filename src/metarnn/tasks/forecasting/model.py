@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,8 @@ class ForecasterOptions(StackOptions):
         anchor: what the layers read a window relative to: its last value, its mean (scale: also in
             units of its standard deviation), or nothing
         bidirectional: read the window from both ends; direct forecasts only
+        members: how many forecasters to train side by side, from different starts; the mean of what
+            they tell is the forecast
     """
 
     strategy: Literal["direct", "recursive"] = "direct"
@@ -47,6 +49,7 @@ class ForecasterOptions(StackOptions):
     linear: bool = True
     anchor: Literal["last", "mean", "scale", "none"] = "last"
     bidirectional: bool = False
+    members: int = 1
 
 
 class Forecast(NamedTuple):
@@ -110,11 +113,21 @@ class Forecaster(nn.Module):
         self.register_buffer("linear", torch.zeros(shape(scheme)) if skip else None)
         if skip:
             nn.init.zeros_(self.head.weight)  # at first nothing is added
+        alone = replace(options, members=1)
+        others = check.size("members", options.members) - 1
+        self.others = nn.ModuleList(Forecaster(scheme, alone) for _ in range(others))
 
     def start(self, windows: Windows) -> None:
         """Solve the linear part, before training."""
         if self.linear is not None:
             self.linear.copy_(fit(windows))
+            for other in self._members[1:]:
+                assert other.linear is not None
+                other.linear.copy_(self.linear)
+
+    @property
+    def _members(self) -> list[Forecaster]:
+        return [self, *(cast(Forecaster, other) for other in self.others)]
 
     def _layers(self, width: int, context: int) -> Recurrent:
         options = self.options
@@ -137,8 +150,12 @@ class Forecaster(nn.Module):
         return {"kind": "forecasting", "scheme": asdict(self.scheme), "options": options}
 
     def forward(self, window: Window) -> Tensor:
-        """Parameters of the likelihood [H, B, C, S], in scaled numbers; of a recursive model those
-        of every step after the first segment, [L + H - p, B, C, S], with the truth fed back."""
+        """Parameters of the likelihood [K, H, B, C, S] of each member, in scaled numbers; of a
+        recursive model those of every step after the first segment, [K, L + H - p, B, C, S], with
+        the truth fed back."""
+        return torch.stack([member._trained(window) for member in self._members])
+
+    def _trained(self, window: Window) -> Tensor:
         return self._recursive(window) if self.recursive else self._direct(window)
 
     def targets(self, window: Window) -> Tensor:
@@ -149,6 +166,12 @@ class Forecaster(nn.Module):
 
     def forecast(self, window: Window, paths: int = PATHS) -> Forecast:
         """The forecast of windows whose future is not looked at."""
+        told = [member._forecast(window, paths) for member in self._members]
+        if len(told) == 1:
+            return told[0]
+        return Forecast(*(_mean(parts) for parts in zip(*told, strict=True)))
+
+    def _forecast(self, window: Window, paths: int) -> Forecast:
         if not self.recursive:
             p = self._direct(window)
         elif self.options.likelihood in ("gaussian", "student"):
@@ -292,6 +315,10 @@ def restore(description: Mapping[str, Any]) -> Forecaster:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _mean(parts: Sequence[Any]) -> Any:
+    return None if parts[0] is None else torch.stack(list(parts)).mean(0)
 
 
 def _tiled(state: Any, count: int) -> Any:

@@ -65,7 +65,7 @@ class ForecastingTask:
         batch = batch.to(next(model.parameters()).device)
         p, y = model(batch), model.targets(batch)
         there = y.isfinite()
-        each = model.likelihood.loss(p.float(), y.nan_to_num(0.0))
+        each = model.likelihood.loss(p.float(), y.nan_to_num(0.0)).mean(0)  # over the members
         count = int(there.sum())
         return Loss(torch.where(there, each, 0.0).sum() / max(count, 1), max(count, 1))
 

@@ -32,6 +32,7 @@ class Problem:
              nothing is asked, or numbers [T, B, outputs], NaN there
     blind    the loss of the best answer that remembers nothing; NaN where that is not known
     classes  whether y are classes: the loss is then the cross-entropy, else the squared error
+    updates  of the weights with which LSTM and GRU solve it
     """
 
     draw: Callable[[int, int, torch.Generator], Drawn]
@@ -40,6 +41,7 @@ class Problem:
     blind: float
     length: int
     classes: bool = True
+    updates: int = 1000
 
 
 def _adding(length: int, batch: int, generator: torch.Generator) -> Drawn:
@@ -74,7 +76,9 @@ def _next(system: Callable[..., np.ndarray]) -> Callable[[int, int, torch.Genera
 HALF, EIGHT = math.log(2), math.log(8)
 PROBLEMS = {
     "adding": Problem(_adding, 2, 1, 1 / 6, 100, classes=False),
-    "copy": Problem(_copying, 10, 8, EIGHT, 50),
+    # With a delay of 100 the loss begins to fall after 1,500 to 2,000 updates; after 6,000 a GRU
+    # has 97% of the symbols right, an LSTM 93%.
+    "copy": Problem(_copying, 10, 8, EIGHT, 50, updates=8000),
     "recall": Problem(memory.recall, 8, 8, EIGHT, 100),
     "early": Problem(memory.early, 9, 8, EIGHT, 100),
     "noise": Problem(memory.noise, 2, 8, EIGHT, 100),

@@ -1,0 +1,403 @@
+"""`metarnn learn DATA`: find a unit for these data, compare it honestly, leave the best model."""
+
+from __future__ import annotations
+
+import random
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+import tyro
+
+from metarnn.cells import check
+from metarnn.cli import samples, setup, tasks
+from metarnn.cli.search import (
+    Searched,
+    best_random,
+    indented,
+    print_verdict,
+    runs_of,
+    task_config,
+    write_found,
+)
+from metarnn.cli.study import Study, fingerprint, machine, versions
+from metarnn.cli.tasks import PLACES
+from metarnn.search import Found, Search, SearchOptions, SearchStopped, budget
+from metarnn.search.known import KNOWN
+from metarnn.search.problem import Problem, Unit
+from metarnn.search.ranking import best_of, summary
+from metarnn.search.verdict import (
+    FOUND,
+    RANDOM,
+    RIVALS,
+    Contender,
+    Verdict,
+    VerdictOptions,
+    judge,
+    run_name,
+)
+from metarnn.tasks.language.model import count_parameters, parse_count, solve_width
+from metarnn.tasks.look import Finding, look
+from metarnn.tasks.unit import FILE, META
+from metarnn.training import Folder, NotFinite, Settings, config, generators
+from metarnn.training import progress as shows
+from metarnn.training.interrupt import Interrupted
+from metarnn.training.world import World, find_device
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for, 0 and "" for what is left to the machine's pace."""
+
+    minutes: float
+    params: str
+    steps: int
+    seeds: int
+    candidates: int
+    seed: int
+    device: str
+
+
+def learn(
+    data: Annotated[str, tyro.conf.Positional] = "pydoc",
+    /,
+    minutes: float = 5.0,
+    task: Literal["auto", "lm", "translation", "classification", "forecasting"] = "auto",
+    out: str = "",
+    resume: bool = False,
+    params: str = "",
+    steps: int = 0,
+    seeds: int = 0,
+    candidates: int = 0,
+    seed: int = 0,
+    device: str = "auto",
+) -> None:
+    """Find a recurrent unit for your data, train with it, and compare it honestly with LSTM, GRU,
+    the best of random units and one whose weights a network writes, all of one size.
+
+    metarnn learn book.txt --minutes 20
+    metarnn learn pairs.tsv; metarnn learn signals_TRAIN.ts; metarnn learn sales.csv
+
+    Args:
+        data: a text, pairs (.tsv, .jsonl, two aligned files), labelled sequences (.ts, .npz, .csv,
+            .jsonl, folders of images), a CSV of series with dates; or embedded data, such as pydoc
+        minutes: how long it may take, all in all
+        task: what to learn; auto looks at the data and says why
+        out: the folder of the study; by default a new one, runs/learn
+        resume: go on with the study in --out, or with the latest, where it stopped
+        params: parameters of every model, as in 200k; by default what this machine can train
+        steps: updates of every training of the verdict; by default what the time allows
+        seeds: trainings of each unit; by default as many as the time allows, up to 5
+        candidates: units that the search trains; by default what the time allows
+        seed: where all randomness begins
+        device: where to compute: auto, cpu, cuda
+    """
+    asked = Asked(minutes, params, steps, seeds, candidates, seed, device)
+    path = Path(out) if out else _folder(resume)
+    try:
+        _check(asked)
+        code = _learn(data, task, path, resume, asked)
+    except KeyboardInterrupt:
+        code = _stopped(path, 2)
+    except Interrupted as stopped:
+        code = _stopped(path, int(stopped.args[0]) if stopped.args and stopped.args[0] else 2)
+    except (SearchStopped, NotFinite) as error:
+        print(f"metarnn learn: {error}", file=sys.stderr)
+        code = 3
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        print(f"metarnn learn: {error}", file=sys.stderr)
+        code = 2
+    if code:
+        sys.exit(code)
+
+
+def _check(asked: Asked) -> None:
+    if not check.number("minutes", asked.minutes) > 0:
+        check.refuse("minutes", asked.minutes, "a number above 0")
+    for name in ("steps", "seeds", "candidates", "seed"):
+        check.size(name, getattr(asked, name), least=0)
+
+
+def _folder(resume: bool) -> Path:
+    return tasks.latest_folder("learn") if resume else tasks.new_folder("learn")
+
+
+def _stopped(path: Path, number: int) -> int:
+    advice = f"metarnn learn --resume --out {shlex.quote(str(path))}"
+    print(f"interrupted; all is saved. To go on: {advice}", file=sys.stderr)
+    return 128 + number
+
+
+def _learn(data: str, task: str, path: Path, resume: bool, asked: Asked) -> int:
+    study = Study(path, asked.minutes)
+    show = shows.progress()
+    world = World(device=find_device(asked.device))
+    opening: dict[str, Any] = {}
+    entry: Any
+    if resume and study.read():
+        show.say(f"going on with {path}")
+        entry = tasks.find(study.about["task"])
+        chosen = _read(entry, Folder(path / "search"))
+    else:
+        finding = look(data, task)
+        _introduce(finding, show)
+        entry = tasks.find(finding.task)
+        chosen = _configured(entry, finding, asked)
+        opening = _opening(entry, data, finding, asked, world)
+    generators.seed_all(chosen.seed)
+    problem = entry.problem(task_config(entry, chosen), chosen.structure_share, show)
+    with study.folder.locked(resume=resume):
+        if opening:
+            _save(study, entry, chosen)
+            study.note(**opening)
+        return Learning(study, entry, chosen, problem, world, show, asked).run()
+
+
+def _introduce(finding: Finding, show: shows.Progress) -> None:
+    for line in finding.about:
+        show.say(line)
+    show.say(f"so the task is: {finding.task} (--task would change that)")
+
+
+def _configured(entry: Any, finding: Finding, asked: Asked) -> Any:
+    """The configuration of a search on these data; its budget comes later."""
+    kind = Searched.of(entry)
+    preset = next(iter(entry.presets))
+    limits = {"steps": 1, "epochs": 0.0, "minutes": 0.0, "patience": 0, "save_every": 0}
+    own = {"seed": asked.seed, "device": asked.device}
+    keys = {**entry.presets[preset], **setup.settings(finding), **limits, **own}
+    return config.from_keys(kind.kind, keys, "metarnn learn")
+
+
+def _save(study: Study, entry: Any, chosen: Any) -> None:
+    folder = Folder(study.path / "search")
+    folder.last.parent.mkdir(parents=True, exist_ok=True)
+    config.save(folder.config, f"search-{entry.name}", chosen, PLACES)
+
+
+def _read(entry: Any, folder: Folder) -> Any:
+    keys = config.read(folder.config)
+    keys.pop("task", None)
+    return config.from_keys(Searched.of(entry).kind, keys, str(folder.config))
+
+
+def _opening(entry: Any, data: str, finding: Finding, asked: Asked, world: World) -> dict[str, Any]:
+    return {
+        "task": entry.name,
+        "command": shlex.join(["metarnn", *sys.argv[1:]]),
+        "data": {"path": data, "sha256": fingerprint(finding.data), "about": list(finding.about)},
+        "versions": versions(),
+        "machine": machine(world.device),
+        "budget": {"minutes": asked.minutes},
+        "stages": [],
+    }
+
+
+@dataclass
+class Learning:
+    """A study from its first measurement to its last line."""
+
+    study: Study
+    entry: Any
+    chosen: Any
+    problem: Problem
+    world: World
+    show: shows.Progress
+    asked: Asked
+
+    def run(self) -> int:
+        study = self.study
+        if "plan" not in study.about:
+            with study.stage("measure"):
+                self._plan()
+        self.plan = study.about["plan"]
+        with study.stage("search"):
+            found = self._search()
+        with study.stage("random"):
+            best = self._random()
+        with study.stage("verdict"):
+            verdict, units = self._verdict(found, best)
+        with study.stage("sample"):
+            self._conclude(verdict, units)
+        return 0
+
+    @property
+    def searched(self) -> Folder:
+        return Folder(self.study.path / "search")
+
+    # What fits into the time.
+
+    def _plan(self) -> None:
+        """Measure the pace of an LSTM, and set sizes and the budget of the search."""
+        study, sizes = self.study, setup.SIZES[self.entry.name]
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        model = self._made(RIVALS["lstm"], sizes.width)
+        pace = budget.measure(self.problem.whole, model, settings)
+        verdict = (1 - budget.SEARCH - budget.RANDOM) * study.left
+        width = budget.width_within(verdict, pace.update, sizes.width, sizes.enough, sizes.widest)
+        parameters = self._size(width)
+        options = SearchOptions(**tasks.chosen(SearchOptions, self.chosen))
+        options = replace(options, search_width=min(width, 64))
+        pace = self._search_pace(options, settings)
+        seconds = budget.SEARCH * study.seconds
+        options, steps = budget.search_within(seconds, pace, options)
+        if self.asked.candidates:
+            steps = self.asked.candidates * options.candidate_steps
+        units = budget.random_within(budget.RANDOM * study.seconds, pace, options)
+        plan = {"parameters": parameters, "random_units": units}
+        self.chosen = replace(
+            self.chosen,
+            steps=steps,
+            minutes=budget.BRED * seconds / 60,
+            params=str(parameters),
+            warmup=min(self.chosen.warmup, options.candidate_steps // 5),
+            random_units=units,
+            **tasks.chosen(SearchOptions, options),
+        )
+        _save(study, self.entry, self.chosen)
+        study.note(plan=plan, parameters=parameters)
+        self.show.say(
+            f"an update takes {1000 * pace.update:.0f} ms here: models of {parameters:,} "
+            f"parameters, {steps // options.candidate_steps} candidates of "
+            f"{options.candidate_steps} updates, then the verdict"
+        )
+
+    def _search_pace(self, options: SearchOptions, settings: Settings) -> budget.Pace:
+        """The slower of an LSTM, which is often compiled already, and a unit nobody has seen."""
+        drawn = self.chosen.chosen().draw(random.Random(self.chosen.seed))
+        paces = []
+        for unit in (RIVALS["lstm"], self.chosen.chosen().genotype(drawn).cell):
+            generators.seed_all(self.chosen.seed)
+            model = self.problem.model(unit, options.search_width).to(self.world.device)
+            paces.append(budget.measure(self.problem.weights, model, settings))
+        return budget.slowest(paces)
+
+    def _size(self, width: int) -> int:
+        if self.asked.params:
+            return parse_count(self.asked.params)
+        with torch.device("meta"):
+            return count_parameters(self.problem.model(RIVALS["lstm"], width).parameters())
+
+    def _made(self, unit: Unit, width: int) -> torch.nn.Module:
+        generators.seed_all(self.chosen.seed)
+        return (self.problem.final or self.problem.model)(unit, width).to(self.world.device)
+
+    # The stages.
+
+    def _search(self) -> Found:
+        options = SearchOptions(**tasks.chosen(SearchOptions, self.chosen))
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        self.show.say("\nsearch: units are bred, and each is trained for a while")
+        search = Search(self.problem, self.chosen.chosen(), settings, options,
+                        folder=self.searched, world=self.world, progress=self.show)  # fmt: skip
+        search.resume()
+        found = search.run()
+        write_found(self.searched, found, options)
+        name = next((f" ({n})" for n, unit in KNOWN.items() if unit == found.unit), "")
+        self.show.say(f"found{name}:\n{indented(str(found.unit))}")
+        return found
+
+    def _random(self) -> Found:
+        count = self.plan["random_units"]
+        self.show.say(f"\nrandom search: {count} units, for comparison")
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        options = SearchOptions(**tasks.chosen(SearchOptions, self.chosen))
+        return best_random(self.problem, self.chosen.chosen(), settings, options, count,
+                           self.searched, self.world, self.show)  # fmt: skip
+
+    def _verdict(self, found: Found, best: Found) -> tuple[Verdict, dict[str, Unit]]:
+        """Rounds of all units, one seed each, while there is time; after the first, what came out
+        best has a network around it that writes its weights, and takes part too."""
+        units: dict[str, Unit] = {
+            FOUND: Contender(FILE, found.unit.cell),
+            **RIVALS,
+            RANDOM: Contender(FILE, best.unit.cell),
+        }
+        if "steps" not in self.plan:
+            self._plan_verdict(units)
+        settings, seeds = self._settings(), self.plan["seeds"]
+        self.show.say(
+            f"\nverdict: {len(units) + 1} units, {self.plan['steps']:,} updates each, "
+            + ("one seed" if seeds == 1 else f"up to {seeds} seeds")
+        )
+        verdict = self._judge(units, settings, 1)
+        inner = self.plan.setdefault("meta", best_of(verdict))
+        self.study.note(plan=self.plan)
+        units[f"meta {inner}"] = _written(units[inner])
+        for count in range(1, seeds + 1):
+            began = self.study.left
+            verdict = self._judge(units, settings, count)
+            took = began - self.study.left
+            if count < seeds and not self.asked.seeds and self.study.left < 1.2 * took:
+                break
+        return verdict, units
+
+    def _plan_verdict(self, units: dict[str, Unit]) -> None:
+        """Measure the pace of every unit at its size, and set updates and seeds."""
+        sizes = setup.SIZES[self.entry.name]
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        build = self.problem.final or self.problem.model
+        paces = []
+        for unit in (*units.values(), Contender(f"{META}gru")):
+            width = solve_width(self.plan["parameters"], lambda w, unit=unit: build(unit, w))
+            model = self._made(unit, width)
+            paces.append(budget.measure(self.problem.whole, model, settings, self.problem.held_out))
+        epoch = float(getattr(self.problem.whole, "batches_per_epoch", 0.0)) or sizes.most
+        most = int(max(min(sizes.most, 60 * epoch), sizes.enough))
+        steps, seeds = budget.verdict_within(self.study.left, paces, sizes.enough, most)
+        self.plan |= {"steps": self.asked.steps or steps, "seeds": self.asked.seeds or seeds}
+        self.study.note(plan=self.plan)
+
+    def _settings(self) -> Settings:
+        steps = self.plan["steps"]
+        every = max(steps // budget.VALIDATIONS, 1)
+        own = replace(self.chosen, warmup=min(self.chosen.warmup or steps, steps // 10))
+        more = {"validate_every": every, "log_every": max(steps // 40, 1), "save_every": 0}
+        return replace(Settings(**tasks.chosen(Settings, own)), **more)
+
+    def _judge(self, units: dict[str, Unit], settings: Settings, seeds: int) -> Verdict:
+        options = VerdictOptions(seeds, self.plan["steps"], self.plan["random_units"])
+        verdict = judge(
+            self.problem, units, self.plan["parameters"], settings, options,
+            folder=self.study.path / "verdict", world=self.world, progress=self.show,
+            keep=runs_of(self.entry, self.chosen, self.problem),
+        )  # fmt: skip
+        self.study.keep(verdict)
+        return verdict
+
+    # The end.
+
+    def _conclude(self, verdict: Verdict, units: dict[str, Unit]) -> None:
+        study = self.study
+        best = best_of(verdict)
+        row = verdict[best]
+        first = self.chosen.seed
+        valid = [each["valid"] for each in row.scores]
+        seed = first + valid.index(min(valid))
+        run = Path("verdict") / run_name(best, seed)
+        study.promote(study.path / run)
+        words = summary(verdict, best)
+        study.note(
+            steps=verdict.steps,
+            seeds=[first + k for k in range(len(row.scores))],
+            best=best,
+            best_run=str(run),
+            verdict=words,
+        )
+        print()
+        print_verdict(verdict)
+        print(f"\n{words}\n")
+        for line in samples.lines(self.entry, study.folder):
+            print(line)
+        print(f"\nThe study is in {study.path}, the model of {best} in it ready to use:")
+        for line in samples.commands(self.entry, study.path):
+            print(f"  {line}")
+
+
+def _written(unit: Unit) -> Contender:
+    """The same unit, its weights written by a network."""
+    assert isinstance(unit, Contender)
+    return Contender(META + unit.name, unit.unit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -296,9 +297,18 @@ class Learning:
         search.resume()
         found = search.run()
         write_found(self.searched, found, options)
-        name = next((f" ({n})" for n, unit in KNOWN.items() if unit == found.unit), "")
+        name = self._known(found)
         self.show.say(f"found{name}:\n{indented(str(found.unit))}")
         return found
+
+    def _known(self, found: Found) -> str:
+        """The name of the unit that was found, where it has one."""
+        space = self.chosen.chosen()
+        for name, unit in KNOWN.items():
+            with suppress(ValueError):  # not a point of the space
+                if space.genotype(space.encode(unit)) == found.unit:
+                    return f", which is {name}"
+        return ""
 
     def _random(self) -> Found:
         count = self.plan["random_units"]

@@ -69,7 +69,7 @@ def _translation(found: Finding) -> dict[str, Any]:
         return {}
     with file.open("rb") as opened:
         lines = sum(1 for _ in opened)
-    made: dict[str, Any] = {"batch": max(min(64, int(0.8 * STRUCTURE * lines)), 1)}
+    made: dict[str, Any] = {"batch": max(min(64, int(0.6 * STRUCTURE * lines)), 1)}
     if 0.05 * lines > PAIRS:
         share = 100 * PAIRS / lines
         made["split"] = f"{100 - 2 * share:.4f}/{share:.4f}/{share:.4f}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from statistics import median
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ SEARCH, RANDOM = 0.33, 0.09
 # Of the time left, what a verdict is planned to take: speeds are measured in a moment.
 CAREFUL = 0.8
 BRED = 0.6  # of the search's time, by when no more candidates are bred
+LEAST = 4  # updates that are timed
 VALIDATIONS = 5  # of each training
 SEEDS = (1, 5)  # the fewest and the most of a verdict
 CANDIDATES = (4, 60)
@@ -50,11 +51,12 @@ def measure(task: Task, model: nn.Module, settings: Settings, test: str = "") ->
     trainer = Trainer(task, model, replace(settings, steps=1000))
     trainer.update()
     start = time.monotonic() - began
-    updates = max(2, min(8, math.ceil(0.5 / max(start, 1e-3))))
-    began = time.monotonic()
-    for _ in range(updates):
+    updates: list[float] = []
+    while len(updates) < LEAST or (sum(updates) < 0.5 and len(updates) < 20):
+        began = time.monotonic()
         trainer.update()
-    update = (time.monotonic() - began) / updates
+        updates.append(time.monotonic() - began)
+    update = median(updates)  # something else on the machine may have come in between
     model.eval()
     times = []
     with torch.no_grad():

@@ -166,7 +166,7 @@ def test_what_is_not_there_is_said_with_what_is():
 
 @pytest.mark.parametrize(
     ("data", "task"),
-    [("pydoc", "lm"), ("dates", "translation"), ("digits", "classification"), ("-", "lm")],
+    [("pydoc", "lm"), ("dates", "translation"), ("digits", "classification"), ("hf:x", "lm")],
 )
 def test_embedded_data_are_known(data, task):
     assert look(data).task == task

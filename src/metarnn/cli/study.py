@@ -9,7 +9,7 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,8 @@ class Study:
         for file in sorted(files, key=lambda file: file.name == self.folder.config.name):
             with beside(self.path / file.name) as new:
                 shutil.copyfile(file, new)
+        with suppress(OSError):
+            self.folder.last.parent.rmdir()  # where a run would have checkpoints, and a study none
 
 
 def versions() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from statistics import median
+from statistics import fmean
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ def measure(task: Task, model: nn.Module, settings: Settings, test: str = "") ->
         began = time.monotonic()
         trainer.update()
         updates.append(time.monotonic() - began)
-    update = median(updates)  # something else on the machine may have come in between
+    update = fmean(updates)  # what else runs on the machine will go on doing so
     model.eval()
     times = []
     with torch.no_grad():

@@ -134,7 +134,7 @@ class Verdict:
 
 def rule(measure: Measure, seeds: int) -> str:
     """What makes a win."""
-    bound = f"{measure.plain:.0%}" if not measure.large else f"{measure.plain:g}"
+    bound = f"{measure.plain:.0%}" if not measure.large else f"{measure.plain:.2g}"
     if seeds == 1:
         return (
             "One seed tells only what is far apart: a win or a loss is a difference of "

@@ -55,8 +55,12 @@ def _possible(data: str) -> list[Finding]:
     for task, names in embedded.items():
         if data in names:
             return [Finding(task, (f"{data}: embedded data for {task}",), data)]
-    if data == "-" or data.startswith("hf:"):
-        return [_text(data, "a stream of text" if data == "-" else "a dataset's texts")]
+    if data == "-":
+        raise ValueError(
+            "data='-': expected a file, since it is read more than once. Save it to one"
+        )
+    if data.startswith("hf:"):
+        return [_text(data, "a dataset's texts")]
     path = Path(data)
     if path.is_dir():
         return _folder(path)

@@ -70,7 +70,8 @@ class TranslationTask:
     def measure(self) -> Measure:
         """What `select` names. By default the nll: BLEU is 0 for whatever was trained briefly."""
         if self.select == "nll":
-            return Measure("nll")
+            # On dates, where it falls steeply, another seed changes it by 12 %.
+            return Measure("nll", plain=0.75)
         return Measure(self.select, large=True, plain=10.0 if self.select == "bleu" else 0.1)
 
     @property

@@ -39,13 +39,13 @@ def learned(data, out):
     return main(["learn", str(data), "--out", str(out), *FAST])
 
 
-def started(data, out):
+def started(data, out, *more):
     """The same in a process of its own."""
-    arguments = ["learn", str(data), "--out", str(out), *FAST]
+    arguments = ["learn", str(data), "--out", str(out), *FAST, *more]
     code = f"{EAGER}\nimport sys\nsys.exit(main.main({arguments!r}))"
     env = os.environ | {"PYTHONPATH": str(SOURCE)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, "-c", code], env=env, **pipes)
+    call = [sys.executable, "-c", code]
+    return subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 @pytest.fixture(scope="module")
@@ -155,30 +155,27 @@ def _rows(out):
 
 
 @pytest.mark.medium
-def test_a_study_that_was_killed_goes_on_to_the_same_verdict(study, text, tmp_path):
-    whole, killed = study[0], tmp_path / "killed"
-    process = started(text, killed)
-    while not list(killed.glob("verdict/*/scores.json")) and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    main(["learn", "--resume", "--out", str(killed)])
-    assert _rows(killed) == _rows(whole)
-    first, second = (json.loads((p / "learn.json").read_text()) for p in (whole, killed))
+def test_interrupted_then_killed_it_goes_on_to_the_same_verdict(study, text, tmp_path):
+    whole, stopped = study[0], tmp_path / "stopped"
+    said = signalled(started(text, stopped), stopped / "search" / "checkpoints", signal.SIGINT)
+    assert f"metarnn learn --resume --out {stopped}" in said
+    assert "Traceback" not in said
+    again = started(text, stopped, "--resume")
+    signalled(again, stopped / "verdict" / "lstm-0", signal.SIGKILL)
+    main(["learn", "--resume", "--out", str(stopped)])
+    assert _rows(stopped) == _rows(whole)
+    first, second = (json.loads((p / "learn.json").read_text()) for p in (whole, stopped))
     assert first["verdict"] == second["verdict"]
 
 
-@pytest.mark.medium
-def test_ctrl_c_saves_and_says_how_to_go_on(text, tmp_path):
-    out = tmp_path / "study"
-    process = started(text, out)
-    while not (out / "search/checkpoints/last.safetensors").exists() and process.poll() is None:
+def signalled(process, folder, number):
+    """Stop a process once there is something in a folder; what it said."""
+    while not (folder.exists() and any(folder.iterdir())) and process.poll() is None:
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"metarnn learn --resume --out {out}" in said.decode()
-    assert b"Traceback" not in said
+    process.send_signal(number)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    return said.decode()
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def _learn(data: str, task: str, path: Path, resume: bool, asked: Asked) -> int:
     entry: Any
     if resume and study.read():
         show.say(f"going on with {path}")
-        entry = tasks.find(study.about["task"])
+        entry, asked = tasks.find(study.about["task"]), Asked(**study.about["budget"])
         chosen = _read(entry, Folder(path / "search"))
     else:
         finding = look(data, task)
@@ -192,7 +192,7 @@ def _opening(entry: Any, data: str, finding: Finding, asked: Asked, world: World
         "data": {"path": data, "sha256": fingerprint(finding.data), "about": list(finding.about)},
         "versions": versions(),
         "machine": machine(world.device),
-        "budget": {"minutes": asked.minutes},
+        "budget": vars(asked),
         "stages": [],
     }
 
@@ -245,14 +245,15 @@ class Learning:
         pace = self._search_pace(options, settings)
         seconds = budget.SEARCH * study.seconds
         options, steps = budget.search_within(seconds, pace, options)
-        if self.asked.candidates:
-            steps = self.asked.candidates * options.candidate_steps
+        candidates = steps // options.candidate_steps
+        # The clock ends the search, which may be faster than a first measurement makes believe.
+        most = self.asked.candidates or budget.CANDIDATES[1]
         units = budget.random_within(budget.RANDOM * study.seconds, pace, options)
         plan = {"parameters": parameters, "random_units": units}
         self.chosen = replace(
             self.chosen,
-            steps=steps,
-            minutes=budget.BRED * seconds / 60,
+            steps=most * options.candidate_steps,
+            minutes=0.0 if self.asked.candidates else budget.BRED * seconds / 60,
             params=str(parameters),
             warmup=min(self.chosen.warmup, options.candidate_steps // 5),
             random_units=units,
@@ -261,9 +262,9 @@ class Learning:
         _save(study, self.entry, self.chosen)
         study.note(plan=plan, parameters=parameters)
         self.show.say(
-            f"an update takes {1000 * pace.update:.0f} ms here: models of {parameters:,} "
-            f"parameters, {steps // options.candidate_steps} candidates of "
-            f"{options.candidate_steps} updates, then the verdict"
+            f"an update takes {1000 * pace.update:.0f} ms: models of {parameters:,} parameters; "
+            f"about {self.asked.candidates or candidates} candidates of "
+            f"{options.candidate_steps} updates"
         )
 
     def _search_pace(self, options: SearchOptions, settings: Settings) -> budget.Pace:
@@ -331,17 +332,17 @@ class Learning:
         settings, seeds = self._settings(), self.plan["seeds"]
         self.show.say(
             f"\nverdict: {len(units) + 1} units, {self.plan['steps']:,} updates each, "
-            + ("one seed" if seeds == 1 else f"up to {seeds} seeds")
+            f"{seeds} seed{'s' if seeds > 1 else ''} or as many as there is time for"
         )
+        began = self.study.left
         verdict = self._judge(units, settings, 1)
         inner = self.plan.setdefault("meta", best_of(verdict))
         self.study.note(plan=self.plan)
         units[f"meta {inner}"] = _written(units[inner])
-        for count in range(1, seeds + 1):
-            began = self.study.left
+        for count in range(1, (self.asked.seeds or budget.SEEDS[1]) + 1):
             verdict = self._judge(units, settings, count)
-            took = began - self.study.left
-            if count < seeds and not self.asked.seeds and self.study.left < 1.2 * took:
+            took, began = began - self.study.left, self.study.left
+            if not self.asked.seeds and began < 1.3 * took:
                 break
         return verdict, units
 

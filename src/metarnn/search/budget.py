@@ -19,7 +19,7 @@ SEARCH, RANDOM = 0.33, 0.09
 # Of the time left, what a verdict is planned to take: speeds are measured in a moment.
 CAREFUL = 0.8
 BRED = 0.6  # of the search's time, by when no more candidates are bred
-LEAST = 4  # updates that are timed
+LEAST, MOST, TIMED = 5, 40, 0.7  # updates that are timed, and for how many seconds
 VALIDATIONS = 5  # of each training
 SEEDS = (1, 5)  # the fewest and the most of a verdict
 CANDIDATES = (4, 60)
@@ -52,11 +52,11 @@ def measure(task: Task, model: nn.Module, settings: Settings, test: str = "") ->
     trainer.update()
     start = time.monotonic() - began
     updates: list[float] = []
-    while len(updates) < LEAST or (sum(updates) < 0.5 and len(updates) < 20):
+    while len(updates) < LEAST or (sum(updates) < TIMED and len(updates) < MOST):
         began = time.monotonic()
         trainer.update()
         updates.append(time.monotonic() - began)
-    update = fmean(updates)  # what else runs on the machine will go on doing so
+    update = fmean(sorted(updates)[:-1])  # the slowest had something come in between
     model.eval()
     times = []
     with torch.no_grad():

@@ -84,7 +84,8 @@ class Named(Silent):
         self.progress.__exit__(*error)
 
     def show(self, report: Report) -> None:
-        self.progress.show(replace(report, name=self.name))
+        first = dict(list(report.numbers.items())[:1])  # a line has room for no more
+        self.progress.show(replace(report, numbers=first, name=self.name))
 
 
 class Lines(Silent):
@@ -128,6 +129,7 @@ class Live(Silent):
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
+        self._bar.remove_task(self._task)  # the next training has a bar of its own
 
     def show(self, report: Report) -> None:
         self._bar.update(self._task, completed=report.done, text=str(report))

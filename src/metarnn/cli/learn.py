@@ -328,7 +328,9 @@ class Learning:
             RANDOM: Contender(FILE, best.unit.cell),
         }
         if "steps" not in self.plan:
-            self._plan_verdict(units)
+            asked = {"steps": self.asked.steps, "seeds": self.asked.seeds}
+            self.plan |= asked if all(asked.values()) else self._plan_verdict(units)
+            self.study.note(plan=self.plan)
         settings, seeds = self._settings(), self.plan["seeds"]
         self.show.say(
             f"\nverdict: {len(units) + 1} units, {self.plan['steps']:,} updates each, "
@@ -346,7 +348,7 @@ class Learning:
                 break
         return verdict, units
 
-    def _plan_verdict(self, units: dict[str, Unit]) -> None:
+    def _plan_verdict(self, units: dict[str, Unit]) -> dict[str, int]:
         """Measure the pace of every unit at its size, and set updates and seeds."""
         sizes = setup.SIZES[self.entry.name]
         settings = Settings(**tasks.chosen(Settings, self.chosen))
@@ -359,8 +361,7 @@ class Learning:
         epoch = float(getattr(self.problem.whole, "batches_per_epoch", 0.0)) or sizes.most
         most = int(max(min(sizes.most, 60 * epoch), sizes.enough))
         steps, seeds = budget.verdict_within(self.study.left, paces, sizes.enough, most)
-        self.plan |= {"steps": self.asked.steps or steps, "seeds": self.asked.seeds or seeds}
-        self.study.note(plan=self.plan)
+        return {"steps": self.asked.steps or steps, "seeds": self.asked.seeds or seeds}
 
     def _settings(self) -> Settings:
         steps = self.plan["steps"]

@@ -43,7 +43,7 @@ def layers(name: str, made: Cell, **options: Any) -> Recurrent:
     """Recurrent layers of a unit; a network writes its weights where its name begins with meta-.
 
     >>> layers("meta-gru", unit("meta-gru", 3, 8)).cell
-    Generated(unit=GRU(input_size=3, hidden_size=8, ...
+    Generated(input_size=3, hidden_size=8, unit=GRU(...
     """
     return (MetaRecurrent if name.startswith(META) else Recurrent)(made, **options)
 

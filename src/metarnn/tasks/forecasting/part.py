@@ -15,7 +15,7 @@ def parted(windows: Windows, share: float) -> tuple[Windows, Windows]:
     >>> from metarnn.tasks.forecasting import load
     >>> first, second = parted(load("lorenz", horizon=4), 0.25)
     >>> [len(each.origins("train")) for each in (first, second)]
-    [2018, 697]
+    [2075, 689]
 
     What is forecast is never in both; what is seen of a series before may be.
     """

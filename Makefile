@@ -14,8 +14,8 @@ PARALLEL := -n auto --maxprocesses 4
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
 
-demo: $(READY)  ## train a recurrent network on the adding problem
-	@$(BIN)/python examples/adding.py
+demo: $(READY)  ## find a unit for an embedded text and compare it, in under five minutes
+	@$(BIN)/metarnn learn pydoc --minutes 4
 
 test: $(READY)  ## all tests but those that take minutes
 	@$(PYTEST) $(PARALLEL) -m "not slow"

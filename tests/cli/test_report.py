@@ -126,7 +126,20 @@ def test_a_study_whose_best_is_plain_shows_the_generated_weights_of_its_rival(ru
 
 
 TASKS = {
-    "translation": ("--data", "pairs.tsv", "--width", "8", "--embedding", "4", "--max-length", "9"),
+    "translation": (
+        "--data",
+        "pairs.tsv",
+        "--width",
+        "8",
+        "--embedding",
+        "4",
+        "--max-length",
+        "9",
+        "--steps",
+        "40",
+        "--lr",
+        "0.01",
+    ),  # until it says something
     "classification": ("--data", "digits", "--width", "6"),
     "forecasting": ("--width", "6"),
 }
@@ -143,7 +156,7 @@ SHOWN = {
 def test_each_task_shows_what_it_is_judged_by(task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("pairs.tsv").write_text("".join(f"nr {k}\t{k}\n" for k in range(100)))
-    page = read(train(task, tmp_path / "run", *TASKS[task], *SHORT))
+    page = read(train(task, tmp_path / "run", *SHORT, *TASKS[task]))
     assert "work" in page.sections
     assert {"gates", "reach"} <= {*page.sections}
     assert "missing" not in page.ids, page.words[-500:]

@@ -7,6 +7,7 @@ import pytest
 
 from metarnn.search import known
 from metarnn.search.verdict import RIVALS, Row, Verdict, VerdictOptions, compare, judge
+from metarnn.tasks.task import Measure
 from metarnn.training import Settings
 from metarnn.training.interrupt import Interrupted
 from tests.helpers import planted
@@ -55,7 +56,7 @@ def row(name, *scores):
 
 def test_the_words_say_what_the_numbers_do():
     rows = (row("found", 1.0, 1.01), row("lstm", 2.0, 2.01), row("gru", 1.0, 1.02))
-    verdict = Verdict((*rows, row("best of random", 0.5, 0.51)), "test", 100)
+    verdict = Verdict((*rows, row("best of random", 0.5, 0.51)), "test", 100, Measure("nll"))
     beats, ties, loses, rule = verdict.words()
     assert "beats lstm: nll -1.0000 on test, n = 2" in beats
     assert "ties with gru" in ties
@@ -64,7 +65,26 @@ def test_the_words_say_what_the_numbers_do():
     assert verdict.table()[0] == ["unit", "width", "parameters", "nll"]
 
 
-def test_one_seed_proves_nothing_and_a_unit_that_ran_off_loses():
-    assert compare([1.0], [2.0])[0] == "ties with"
+def test_one_seed_tells_only_what_is_far_apart():
+    nll, accuracy = Measure("nll", plain=0.1), Measure("accuracy", large=True, plain=0.1)
+    assert compare([1.0], [1.09], nll)[0] == "is undecided against"
+    assert compare([1.0], [1.2], nll)[0] == "beats"
+    assert compare([0.9], [0.7], accuracy)[0] == "beats"
+    assert compare([0.7], [0.9], accuracy)[0] == "loses to"
+    assert compare([0.9], [0.85], accuracy)[0] == "is undecided against"
+
+
+def test_two_seeds_that_happen_to_agree_are_no_proof():
+    assert compare([1.0, 1.0001], [1.05, 1.0501], Measure("nll"))[0] == "ties with"
+    assert compare([1.0, 1.0001, 1.0], [1.05, 1.0501, 1.05], Measure("nll"))[0] == "beats"
+
+
+def test_large_is_good_where_the_task_says_so():
+    ours, theirs = [0.9, 0.91, 0.92], [0.7, 0.71, 0.72]
+    assert compare(ours, theirs, Measure("accuracy", large=True))[0] == "beats"
+    assert compare(ours, theirs, Measure("nll"))[0] == "loses to"
+
+
+def test_a_unit_that_ran_off_loses():
     assert compare([float("inf"), 1.0], [2.0, 2.1])[0] == "loses to"
     assert compare([1.0, 1.1], [float("inf"), 2.1])[0] == "beats"

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from metarnn.cells import check
 from metarnn.cli.tasks import Common, Job, chosen
+from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.classification import (
     ClassificationTask,
     Classifier,
@@ -18,8 +20,11 @@ from metarnn.tasks.classification import (
     predict,
 )
 from metarnn.tasks.classification.baselines import majority, nearest
+from metarnn.tasks.classification.examples import Dataset, Scheme
 from metarnn.tasks.classification.metrics import confusion, f1
+from metarnn.tasks.classification.part import parted
 from metarnn.tasks.pretrained import MODEL, describe, described
+from metarnn.tasks.unit import name_of
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress
 
@@ -88,18 +93,8 @@ class ClassificationEntry:
         if folder is not None and (folder.path / MODEL).exists():
             known = described(folder.path)
             assert isinstance(known, Classifier)
-        data = load(
-            config.data,
-            labels=config.labels,
-            pixels=config.pixels,
-            split=config.split,
-            scheme=None if known is None else known.scheme,
-            seed=config.seed,
-        )
-        show.say(_introduction(data))
-        task = ClassificationTask(
-            data, config.batch, config.class_weights, config.seed, config.evaluation_batch
-        )
+        data = _load(config, None if known is None else known.scheme, show)
+        task = _task(data, config)
         options = ClassifierOptions(**chosen(ClassifierOptions, config))
         if known is not None and config.cell.endswith(".json"):
             # A run has its own copy of a cell from a file.
@@ -108,6 +103,20 @@ class ClassificationEntry:
         options = model.options
         config = replace(config, width=options.width, params="", patch=options.patch)
         return Job(config, task, model)
+
+    def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
+        data = _load(config, None, show)
+        if "test" not in data.parts:
+            why = "The winner is chosen by valid: a score on that would be no verdict."
+            check.refuse("split", config.split, "one with a test, as in 70/10/20", why)
+        options = ClassifierOptions(**chosen(ClassifierOptions, config))
+
+        def model(unit: Unit, width: int) -> Classifier:
+            sized = replace(options, cell=name_of(unit), width=width, params="")
+            return build_model(data.scheme, sized, unit)
+
+        weights, structure = (_task(part, config) for part in parted(data, share, config.seed))
+        return Problem(weights, structure, _task(data, config), model)
 
     def model(self, config: Config, folder: Folder) -> Classifier:
         model = described(folder.path)
@@ -141,6 +150,25 @@ class ClassificationEntry:
             for name, value in rows.items():
                 if value is not None:
                     yield f"  {name:<14} {value:.4f}"
+
+
+def _load(config: Config, scheme: Scheme | None, show: Progress) -> Dataset:
+    data = load(
+        config.data,
+        labels=config.labels,
+        pixels=config.pixels,
+        split=config.split,
+        scheme=scheme,
+        seed=config.seed,
+    )
+    show.say(_introduction(data))
+    return data
+
+
+def _task(data: Dataset, config: Config) -> ClassificationTask:
+    return ClassificationTask(
+        data, config.batch, config.class_weights, config.seed, config.evaluation_batch
+    )
 
 
 def _introduction(data: Any) -> str:

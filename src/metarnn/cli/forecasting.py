@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from metarnn.cli.tasks import Common, Job, chosen
+from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.forecasting import (
     Forecaster,
     ForecasterOptions,
     ForecastingTask,
+    Scheme,
     Windows,
     baselines,
     build_model,
     load,
 )
+from metarnn.tasks.forecasting.part import parted
 from metarnn.tasks.pretrained import MODEL, describe, described
+from metarnn.tasks.unit import name_of
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress
 
@@ -116,19 +121,8 @@ class ForecastingEntry:
         known = None
         if folder is not None and (folder.path / MODEL).exists():
             known = self.model(config, folder)
-        windows = load(
-            config.data,
-            horizon=config.horizon,
-            lookback=config.lookback,
-            split=config.split,
-            scheme=None if known is None else known.scheme,
-            **columns(config),
-        )
-        for line in _introduction(windows):
-            show.say(line)
-        task = ForecastingTask(
-            windows, config.batch, config.seed, config.stride, config.evaluation_batch
-        )
+        windows = _load(config, None if known is None else known.scheme, show)
+        task = _task(windows, config)
         options = ForecasterOptions(**chosen(ForecasterOptions, config))
         if known is not None and config.cell.endswith(".json"):
             # A run has its own copy of a cell from a file.
@@ -138,6 +132,20 @@ class ForecastingEntry:
         options = model.options
         changes = {"width": options.width, "patch": options.patch, "params": ""}
         return Job(replace(config, lookback=windows.scheme.lookback, **changes), task, model)
+
+    def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
+        windows = _load(config, None, show)
+        windows.origins("test")  # refused now where there is none
+        first, second = parted(windows, share)
+        options = ForecasterOptions(**chosen(ForecasterOptions, config))
+
+        def model(of: Windows, **changes: Any) -> Callable[[Unit, int], Forecaster]:
+            return partial(_around, of, replace(options, **changes))
+
+        weights, structure, whole = (_task(part, config) for part in (first, second, windows))
+        decided = {"lookback": windows.scheme.lookback}
+        one = model(first, members=1)  # of several, each would tell the search the same
+        return Problem(weights, structure, whole, one, final=model(windows), decided=decided)
 
     def model(self, config: Config, folder: Folder) -> Forecaster:
         model = described(folder.path)
@@ -164,6 +172,35 @@ def columns(config: Config) -> dict[str, Any]:
     """Which column of a file is what."""
     names = ("targets", "known", "observed", "static", "series", "joint")
     return {name: getattr(config, name) for name in names}
+
+
+def _load(config: Config, scheme: Scheme | None, show: Progress) -> Windows:
+    windows = load(
+        config.data,
+        horizon=config.horizon,
+        lookback=config.lookback,
+        split=config.split,
+        scheme=scheme,
+        **columns(config),
+    )
+    for line in _introduction(windows):
+        show.say(line)
+    return windows
+
+
+def _task(windows: Windows, config: Config) -> ForecastingTask:
+    return ForecastingTask(
+        windows, config.batch, config.seed, config.stride, config.evaluation_batch
+    )
+
+
+def _around(windows: Windows, options: ForecasterOptions, unit: Unit, width: int) -> Forecaster:
+    """A model with this unit, its linear part solved on the training part of these windows."""
+    sized = replace(options, cell=name_of(unit), width=width, params="")
+    model = build_model(windows.scheme, sized, unit)
+    if next(model.parameters()).device.type != "meta":
+        model.start(windows)
+    return model
 
 
 def _introduction(windows: Windows) -> Iterable[str]:

@@ -22,10 +22,12 @@ from metarnn.tasks.language import (
     load,
     solved,
 )
+from metarnn.tasks.language.build import spelled
 from metarnn.tasks.language.ngram import KneserNey, Laplace
 from metarnn.tasks.language.part import parted
 from metarnn.tasks.language.presets import PRESETS
 from metarnn.tasks.pretrained import describe
+from metarnn.tasks.unit import name_of
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress, Reading
 
@@ -116,7 +118,8 @@ class LanguageEntry:
         options, size = _options(config, None), len(corpus.vocabulary)
 
         def model(unit: Unit, width: int) -> LanguageModel:
-            return build_model(size, replace(options, width=width, params=""), unit)
+            sized = replace(options, cell=name_of(unit), width=width, params="")
+            return build_model(size, sized, unit)
 
         weights, structure = (_task(part, config) for part in parted(corpus, share))
         return Problem(weights, structure, _task(corpus, config), model)
@@ -196,7 +199,7 @@ def _task(corpus: Corpus, config: Config) -> LanguageTask:
 
 
 def _options(config: Config, folder: Folder | None) -> ModelOptions:
-    options = ModelOptions(**chosen(ModelOptions, config))
+    options = spelled(ModelOptions(**chosen(ModelOptions, config)))
     if options.cell.startswith(library.PREFIX):
         options = replace(options, cell=str(library.path(options.cell)))
     if folder is not None and options.cell.endswith(".json") and (folder.path / CELL).exists():

@@ -13,6 +13,7 @@ from metarnn.cli.errors import DEBUG, told
 # Commands of one or two words: where each is, and what it is for. Only the one that is called is
 # imported.
 COMMANDS = {
+    "learn": ("metarnn.cli.learn:learn", "the main job: find a unit for your data, and compare"),
     "train": ("metarnn.cli.train:train", "train a model: metarnn train lm"),
     "search": ("metarnn.cli.search:search", "find a unit for a task: metarnn search lm"),
     "evaluate": ("metarnn.cli.evaluate:evaluate", "exact scores of a trained model"),

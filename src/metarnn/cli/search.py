@@ -13,18 +13,29 @@ from typing import Any, Literal
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 from metarnn.cells import check
 from metarnn.cli import tasks
-from metarnn.cli.tasks import PLACES
+from metarnn.cli.tasks import PLACES, Job
 from metarnn.cli.train import parse
 from metarnn.graph import save, svg, text
 from metarnn.graph.files import write
 from metarnn.search import DartsSpace, Found, Search, SearchOptions, Space, UnitSpace
 from metarnn.search.problem import Problem, Unit
 from metarnn.search.unit_space import OPERATIONS, SLOTS
-from metarnn.search.verdict import FOUND, RANDOM, RIVALS, Verdict, VerdictOptions, judge
+from metarnn.search.verdict import (
+    FOUND,
+    RANDOM,
+    RIVALS,
+    Contender,
+    Keep,
+    Verdict,
+    VerdictOptions,
+    judge,
+)
 from metarnn.tasks.language.model import count_parameters, parse_count
+from metarnn.tasks.unit import FILE, name_of
 from metarnn.training import Folder, Settings, config, generators
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
@@ -92,6 +103,14 @@ class Searched:
         return cls(f"search-{entry.name}", kind, presets)
 
 
+def task_config(entry: Any, chosen: Any) -> Any:
+    """The task's own part of a search's configuration. Where both have a setting of one name, it is
+    the search's: `--strategy` is how to search, and a forecaster keeps its default."""
+    kinds = (SpaceOptions, SearchOptions, VerdictOptions)
+    taken = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    return entry.kind(**tasks.chosen(entry.kind, chosen, *taken))
+
+
 def search(arguments: Sequence[str]) -> int:
     """Run `metarnn search` with these arguments; return its exit code."""
     if not arguments or arguments[0] in ("-h", "--help"):
@@ -121,7 +140,7 @@ def _search(entry: Any, chosen: Any, world: World) -> int:
     folder = Folder(chosen.out or tasks.new_folder(f"search-{entry.name}"))
     show = shows.progress() if world.is_first else shows.SILENT
     generators.seed_all(chosen.seed)
-    problem = entry.problem(chosen, chosen.structure_share, show)
+    problem = entry.problem(task_config(entry, chosen), chosen.structure_share, show)
     settings = Settings(**tasks.chosen(Settings, chosen))
     with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
         world.tell(None)
@@ -152,14 +171,15 @@ def _run(
     found = _found(Search(problem, space, settings, options, folder=folder, world=world,
                           progress=show), chosen.resume)  # fmt: skip
     if world.is_first:
-        _write(folder, found, options)
-        print(f"found after {found.steps:,} steps:\n{_indented(str(found.unit))}\n")
-    units: dict[str, Unit] = {FOUND: found.unit.cell, **RIVALS}
+        write_found(folder, found, options)
+        print(f"found after {found.steps:,} steps:\n{indented(str(found.unit))}\n")
+    units: dict[str, Unit] = {FOUND: Contender(FILE, found.unit.cell), **RIVALS}
     if options.strategy != "random":
         show.say(f"random search, of {chosen.random_units} units, for comparison")
-        units[RANDOM] = _best_random(
-            problem, space, settings, options, chosen, folder, world, show
-        ).unit.cell
+        best = best_random(
+            problem, space, settings, options, chosen.random_units, folder, world, show
+        )
+        units[RANDOM] = Contender(FILE, best.unit.cell)
     verdict = judge(
         problem,
         units,
@@ -169,11 +189,28 @@ def _run(
         folder=folder.path / "verdict",
         world=world,
         progress=show,
+        keep=runs_of(entry, chosen, problem),
     )
     if world.is_first:
         write(folder.path / "verdict.json", json.dumps(verdict.as_dict(), indent=1) + "\n")
-        _print(verdict, folder, entry.name)
+        print_verdict(verdict)
+        for line in verdict.words():
+            print(line)
+        print(f"saved in {folder}: metarnn train {entry.name} --cell {folder.path / 'cell.json'}")
     return 0
+
+
+def runs_of(entry: Any, chosen: Any, problem: Problem) -> Keep:
+    """What makes each training of a verdict a run of its task."""
+
+    def keep(folder: Folder, unit: Unit, width: int, settings: Settings, model: nn.Module) -> None:
+        keys = {**tasks.chosen(Settings, settings), **problem.decided}
+        keys |= {"cell": name_of(unit), "width": width, "params": ""}
+        own = replace(task_config(entry, chosen), **keys)
+        config.save(folder.config, entry.name, own, PLACES)
+        entry.save(Job(own, problem.whole, model), folder)
+
+    return keep
 
 
 def _found(search: Search, resume: bool) -> Found:
@@ -182,12 +219,12 @@ def _found(search: Search, resume: bool) -> Found:
     return search.run()
 
 
-def _best_random(
+def best_random(
     problem: Problem,
     space: Space,
     settings: Settings,
     options: SearchOptions,
-    chosen: Any,
+    units: int,
     folder: Folder,
     world: World,
     show: shows.Progress,
@@ -197,7 +234,7 @@ def _best_random(
     if world.is_first:
         place.last.parent.mkdir(parents=True, exist_ok=True)
     world.tell(None)
-    steps = chosen.random_units * options.candidate_steps
+    steps = units * options.candidate_steps
     # Other units than a search by evolution began with, which draws by the same seed.
     limits = {"steps": steps, "minutes": 0.0, "epochs": 0.0, "seed": settings.seed + 1}
     again = Search(
@@ -220,7 +257,7 @@ def _parameters(problem: Problem, chosen: Any) -> int:
         return count_parameters(problem.model(RIVALS["lstm"], chosen.width).parameters())
 
 
-def _write(folder: Folder, found: Found, options: SearchOptions) -> None:
+def write_found(folder: Folder, found: Found, options: SearchOptions) -> None:
     """cell.json and its picture, and in search.json how the unit was found."""
     graph = found.unit.graph(options.search_width, options.search_width)
     save(graph, folder.path / "cell.json")
@@ -238,7 +275,8 @@ def _write(folder: Folder, found: Found, options: SearchOptions) -> None:
     write(folder.path / "search.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
-def _print(verdict: Verdict, folder: Folder, task: str) -> None:
+def print_verdict(verdict: Verdict) -> None:
+    """The table, with what it is of."""
     out = Console(markup=False, highlight=False)
     if not out.is_terminal:
         out.width = 100
@@ -248,15 +286,11 @@ def _print(verdict: Verdict, folder: Folder, task: str) -> None:
         table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
     for line in lines:
         table.add_row(*line)
-    about = (
-        f"{len(verdict.rows[0].scores)} seeds, {verdict.steps:,} updates each, on {verdict.split}"
-    )
-    out.print(f"trained from scratch, {about}, mean ± deviation:")
+    count = len(verdict.rows[0].scores)
+    seeds = "one seed" if count == 1 else f"{count} seeds, mean ± deviation"
+    out.print(f"trained from scratch, {verdict.steps:,} updates each, on {verdict.split}, {seeds}:")
     out.print(table)
-    for line in verdict.words():
-        out.print(line, soft_wrap=True)
-    print(f"saved in {folder}: metarnn train {task} --cell {folder.path / 'cell.json'}")
 
 
-def _indented(lines: str) -> str:
+def indented(lines: str) -> str:
     return "\n".join(f"  {line}" for line in lines.splitlines())

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from metarnn.cells import check
 from metarnn.cli.tasks import Common, Job, chosen
 from metarnn.decoding import Search
 from metarnn.graph import save, trace_cell
+from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language import Vocabulary
 from metarnn.tasks.translation import (
     EncoderDecoder,
@@ -22,7 +24,9 @@ from metarnn.tasks.translation import (
     solved,
 )
 from metarnn.tasks.translation.model import recurrent_layers
+from metarnn.tasks.translation.part import parted
 from metarnn.tasks.translation.presets import PRESETS
+from metarnn.tasks.unit import moved, name_of, saved
 from metarnn.training import Folder
 from metarnn.training.progress import SILENT, Progress
 
@@ -97,36 +101,37 @@ class TranslationEntry:
     def prepare(
         self, config: Config, folder: Folder | None = None, show: Progress = SILENT
     ) -> Job[Config]:
-        known = None
-        if folder is not None and (folder.path / SOURCE).exists():
-            known = vocabularies(folder)
-        corpus = load(
-            config.data,
-            config.level,
-            source=config.source,
-            target=config.target,
-            split=config.split,
-            joint=config.joint,
-            lowercase=config.lowercase,
-            min_frequency=config.min_frequency,
-            max_size=config.max_size or None,
-            longest=config.longest,
-            vocabularies=known,
-            seed=config.seed,
-        )
-        for name, split in corpus.splits.items():
-            show.say(split.describe(name))
-        options = solved(corpus.source, corpus.target, _options(config, folder))
+        corpus = _corpus(config, folder, show)
+        given = _options(config, folder)
+        options = solved(corpus.source, corpus.target, given)
         config = replace(
             config,
             width=options.width,
             params="",
             max_length=config.max_length or _longest(corpus),
         )
-        task = TranslationTask(
-            corpus, search=search(config), **chosen(TranslationTask, config, "search")
+        task = _task(corpus, config)
+        return Job(config, task, build_model(corpus.source, corpus.target, given))
+
+    def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
+        corpus = _corpus(config, None, show)
+        if "test" not in corpus.splits:
+            why = "The winner is chosen by valid: a score on that would be no verdict."
+            check.refuse("data", config.data, "pairs with a test, or a split as in 90/5/5", why)
+        options = _options(config, None)
+        config = replace(config, max_length=config.max_length or _longest(corpus))
+
+        def model(unit: Unit, width: int) -> EncoderDecoder:
+            cell = name_of(unit)
+            width += width % 2 if options.bidirectional else 0
+            sized = replace(options, cell=cell, decoder_cell="", width=width, params="")
+            return build_model(corpus.source, corpus.target, sized, unit)
+
+        weights, structure, whole = (
+            _task(part, config, quick=True) for part in (*parted(corpus, share), corpus)
         )
-        return Job(config, task, build_model(corpus.source, corpus.target, options))
+        decided = {"max_length": config.max_length, "decoder_cell": ""}
+        return Problem(weights, structure, whole, model, decided=decided)
 
     def model(self, config: Config, folder: Folder) -> EncoderDecoder:
         return build_model(*vocabularies(folder), _options(config, folder))
@@ -135,8 +140,9 @@ class TranslationEntry:
         job.task.corpus.source.save(folder.path / SOURCE)
         job.task.corpus.target.save(folder.path / TARGET)
         assert isinstance(job.model, EncoderDecoder)
+        names = {"encoder": job.config.cell, "decoder": job.config.decoder_cell or job.config.cell}
         for part, layer in recurrent_layers(job.model).items():
-            save(trace_cell(layer.cell), folder.path / CELLS[part])
+            save(trace_cell(saved(names[part], layer)), folder.path / CELLS[part])
 
     def held_out(self, job: Job[Config]) -> str:
         return "test" if "test" in job.task.corpus.splits else "valid"
@@ -174,17 +180,42 @@ def _longest(corpus: ParallelCorpus) -> int:
     return 10 + 3 * max(len(y) for part in parts for y in part.target) // 2
 
 
+def _corpus(config: Config, folder: Folder | None, show: Progress) -> ParallelCorpus:
+    known = None
+    if folder is not None and (folder.path / SOURCE).exists():
+        known = vocabularies(folder)
+    corpus = load(
+        config.data,
+        config.level,
+        source=config.source,
+        target=config.target,
+        split=config.split,
+        joint=config.joint,
+        lowercase=config.lowercase,
+        min_frequency=config.min_frequency,
+        max_size=config.max_size or None,
+        longest=config.longest,
+        vocabularies=known,
+        seed=config.seed,
+    )
+    for name, split in corpus.splits.items():
+        show.say(split.describe(name))
+    return corpus
+
+
+def _task(corpus: ParallelCorpus, config: Config, quick: bool = False) -> TranslationTask:
+    named = chosen(TranslationTask, config, "search", "corpus", "quick")
+    return TranslationTask(corpus, search=search(config), quick=quick, **named)
+
+
 def _options(config: Config, folder: Folder | None) -> ModelOptions:
     options = ModelOptions(**chosen(ModelOptions, config))
     if folder is None:
         return options
     # A run has its own copies of cells that came from files.
     kept = {name: str(folder.path / file) for name, file in CELLS.items()}
-    if options.decoder_cell.endswith(".json"):
-        options = replace(options, decoder_cell=kept["decoder"])
-    if options.cell.endswith(".json"):
-        options = replace(options, cell=kept["encoder"])
-    return options
+    decoder = moved(options.decoder_cell or options.cell, kept["decoder"])
+    return replace(options, cell=moved(options.cell, kept["encoder"]), decoder_cell=decoder)
 
 
 ENTRY = TranslationEntry()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,6 +24,8 @@ class Problem:
     structure  trains on the second part; its split `valid` is the third, which chooses the winner
     whole      trains on all training data, for the verdict; scored on the split `held_out`
     model      model(unit, width): a model with this unit in all its recurrent layers
+    final      the same for the verdict, where models also know something of all training data
+    decided    settings that the data decided, where a configuration leaves them open
 
     The parts share nothing: weights are learned from the first, the structure from the second, and
     among what was found the third decides.
@@ -34,6 +36,8 @@ class Problem:
     whole: Task
     model: Callable[[Unit, int], nn.Module]
     held_out: str = "test"
+    final: Callable[[Unit, int], nn.Module] | None = None
+    decided: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Reader:

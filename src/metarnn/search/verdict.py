@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,18 +12,48 @@ from statistics import fmean, stdev
 from typing import Any
 
 import torch
+from torch import nn
 
-from metarnn.cells import cell, check
+from metarnn.cells import Cell, cell, check
 from metarnn.graph.files import write
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language.model import count_parameters, solve_width
+from metarnn.tasks.task import Measure, measure_of
 from metarnn.training import Folder, NotFinite, Settings, Trainer, World, generators
 from metarnn.training.interrupt import Interrupted, Interruption
-from metarnn.training.progress import SILENT, Progress
+from metarnn.training.progress import SILENT, Named, Progress
 
-COUNTS = ("tokens", "unknown", "ran_off")  # of scores, those that are none
+VALID = "valid"  # of the scores, the best of the validations, by which nothing is judged
+# Of scores, those that are none.
+COUNTS = ("tokens", "unknown", "ran_off", "beam", "sentences", "examples", "windows", VALID)
 FOUND, RANDOM = "found", "best of random"
-RIVALS: dict[str, Unit] = {"lstm": partial(cell, "lstm"), "gru": partial(cell, "gru")}
+SCORES = "scores.json"  # in the folder of a training that is done
+FEW = 3  # with fewer seeds their deviation says little
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A unit that takes part, by the name that configurations have for it.
+
+    >>> Contender("gru")(3, 8)
+    GRU(input_size=3, hidden_size=8, ...
+
+    name  lstm, gru, …; cell.json for one that has no name; with meta- before it, a network writes
+          its weights
+    unit  the unit itself, for one that has no name
+    """
+
+    name: str
+    unit: Unit | None = None
+
+    def __call__(self, inputs: int, width: int) -> Cell:
+        make = partial(cell, self.name.removeprefix("meta-")) if self.unit is None else self.unit
+        return make(inputs, width)
+
+
+RIVALS: dict[str, Unit] = {"lstm": Contender("lstm"), "gru": Contender("gru")}
+# Writes into a folder what makes a training a run of its own: unit, width, settings, model.
+Keep = Callable[[Folder, Unit, int, Settings, nn.Module], None]
 
 
 @dataclass(frozen=True)
@@ -57,15 +87,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Rows, the found unit first, and the split they were scored on."""
+    """Rows, the found unit first, the split they were scored on, and the score that counts."""
 
     rows: tuple[Row, ...]
     split: str
     steps: int
+    measure: Measure
 
     @property
     def metrics(self) -> list[str]:
         return [name for name in self.rows[0].scores[0] if name not in COUNTS]
+
+    def __getitem__(self, name: str) -> Row:
+        return next(row for row in self.rows if row.name == name)
 
     def table(self) -> list[list[str]]:
         """A head and a line a unit: name, width, parameters, mean ± deviation of each score."""
@@ -75,43 +109,69 @@ class Verdict:
             lines.append([row.name, str(row.width), f"{row.parameters:,}", *scores])
         return lines
 
+    def against(self, name: str, other: str) -> tuple[str, float]:
+        """How one unit stands against another: see `compare`."""
+        metric = self.measure.name
+        return compare(self[name].values(metric), self[other].values(metric), self.measure)
+
     def words(self) -> list[str]:
-        """What the table says of the found unit, a line for each of the others."""
-        metric = self.metrics[0]
+        """What the table says of the first unit, a line for each of the others."""
+        metric = self.measure.name
         found, *others = self.rows
         said = []
         for other in others:
-            word, margin = compare(found.values(metric), other.values(metric))
-            text = f"The found unit {word} {other.name}"
+            word, margin = self.against(found.name, other.name)
+            text = f"The {found.name} unit {word} {other.name}"
             said.append(f"{text}: {metric} {margin:+.4f} on {self.split}, n = {len(found.scores)}.")
-        said.append(
-            "A win or a loss is a difference of means beyond two standard errors of it"
-            + (", which one seed cannot show." if len(found.scores) == 1 else ".")
-        )
-        return said
+        return [*said, rule(self.measure, len(found.scores))]
 
     def as_dict(self) -> dict[str, Any]:
         rows = [{**vars(row), "scores": [dict(each) for each in row.scores]} for row in self.rows]
-        return {"split": self.split, "steps": self.steps, "rows": rows, "words": self.words()}
+        counts = {"metric": self.measure.name, "large_is_good": self.measure.large}
+        about = {"split": self.split, "steps": self.steps, **counts}
+        return {**about, "rows": rows, "words": self.words()}
 
 
-def compare(ours: Sequence[float], theirs: Sequence[float]) -> tuple[str, float]:
-    """ "beats", "ties with" or "loses to", where small is good, and the difference of the means.
+def rule(measure: Measure, seeds: int) -> str:
+    """What makes a win."""
+    bound = f"{measure.plain:.0%}" if not measure.large else f"{measure.plain:.2g}"
+    if seeds == 1:
+        return (
+            "One seed tells only what is far apart: a win or a loss is a difference of "
+            f"{measure.name} beyond {bound}; all else is undecided."
+        )
+    also = f", and beyond {bound}, since they are only {seeds}" if seeds < FEW else ""
+    return f"A win or a loss is a difference of means beyond two standard errors of it{also}."
+
+
+def compare(
+    ours: Sequence[float], theirs: Sequence[float], measure: Measure | None = None
+) -> tuple[str, float]:
+    """ "beats", "ties with" or "loses to", and the difference of the means.
+
+    A difference counts that is beyond two standard errors of it and, where there are fewer than
+    three seeds, beyond what `measure` says that one seed can tell. With one seed all else is
+    "is undecided against". Small is good where `measure` does not say otherwise.
 
     >>> compare([1.0, 1.1, 0.9], [2.0, 2.1, 1.9])
     ('beats', -1.0)
     >>> compare([1.0, 1.1, 0.9], [1.05, 0.95, 1.15])[0]
     'ties with'
     """
+    measure = Measure("score") if measure is None else measure
     margin = fmean(ours) - fmean(theirs)
     if not math.isfinite(margin):
-        return ("loses to" if not math.isfinite(fmean(ours)) else "beats"), margin
-    if min(len(ours), len(theirs)) < 2:
-        return "ties with", margin
-    error = math.sqrt(stdev(ours) ** 2 / len(ours) + stdev(theirs) ** 2 / len(theirs))
-    if abs(margin) <= 2 * error:
-        return "ties with", margin
-    return ("beats" if margin < 0 else "loses to"), margin
+        lost = not math.isfinite(fmean(ours))
+        return ("loses to" if lost else "beats"), margin
+    few = min(len(ours), len(theirs))
+    scale = 1.0 if measure.large else min(abs(fmean(ours)), abs(fmean(theirs)))
+    told = few >= FEW or abs(margin) > measure.plain * scale
+    if few > 1:
+        error = math.sqrt(stdev(ours) ** 2 / len(ours) + stdev(theirs) ** 2 / len(theirs))
+        told = told and abs(margin) > 2 * error
+    if not told:
+        return ("ties with" if few > 1 else "is undecided against"), margin
+    return ("beats" if (margin > 0) == measure.large else "loses to"), margin
 
 
 def _mean_and_deviation(values: Sequence[float]) -> str:
@@ -130,62 +190,101 @@ def judge(
     folder: Path | None = None,
     world: World | None = None,
     progress: Progress | None = None,
+    keep: Keep | None = None,
 ) -> Verdict:
     """Train every unit from scratch, as often as there are seeds, and score it.
 
     All have the widths that give them at most `parameters`, the same settings and the same number
-    of updates of the same size. With a folder, each training is a run of its own in it, and what
-    was done is not done again; a signal raises `Interrupted`, after everything was saved.
+    of updates of the same size. With a folder, each training is a run of its own in it (`keep`
+    writes what a training does not), and what was done is not done again; a signal raises
+    `Interrupted`, after everything was saved.
     """
     world = World() if world is None else world
     progress = SILENT if progress is None else progress
     limits = {"steps": options.verdict_steps, "epochs": 0.0, "minutes": 0.0, "patience": 0}
     settings = replace(settings, **limits, tensorboard=False)
-    rows, interruption = [], Interruption()
+    model = problem.final or problem.model
+    widths = {
+        name: solve_width(parameters, lambda width, unit=unit: model(unit, width))
+        for name, unit in units.items()
+    }
+    scores: dict[str, list[dict[str, float]]] = {name: [] for name in units}
+    sizes: dict[str, int] = {}
+    interruption = Interruption()
     with interruption.watched():
-        for name, unit in units.items():
-            width = solve_width(parameters, lambda width, unit=unit: problem.model(unit, width))
-            scores, size = [], 0
-            for seed in range(settings.seed, settings.seed + options.seeds):
+        for seed in range(settings.seed, settings.seed + options.seeds):
+            for name, unit in units.items():
                 if number := world.largest([interruption.signal])[0]:
                     raise Interrupted(int(number))
-                place = None if folder is None else folder / f"{name.replace(' ', '-')}-{seed}"
+                place = None if folder is None else folder / run_name(name, seed)
                 own = replace(settings, seed=seed)
-                found, size = _trained(problem, unit, width, own, place, world)
-                scores.append(found)
-                metric, value = next(iter(found.items()))
-                progress.say(f"verdict: {name}, seed {seed}: {metric} {value:.4f}")
-            rows.append(Row(name, width, size, tuple(scores)))
-    return Verdict(tuple(rows), problem.held_out, options.verdict_steps)
+                title = f"{name}, seed {seed}:"
+                known = place is not None and (place / SCORES).exists()
+                found, sizes[name] = _trained(
+                    problem, unit, widths[name], own, place, world, Named(progress, title), keep
+                )
+                scores[name].append(found)
+                metric = measure_of(problem.whole, found).name
+                if not known:
+                    progress.say(f"{title} {metric} {found[metric]:.4f}")
+    rows = tuple(Row(name, widths[name], sizes[name], tuple(scores[name])) for name in units)
+    measure = measure_of(problem.whole, rows[0].scores[0])
+    return Verdict(rows, problem.held_out, options.verdict_steps, measure)
+
+
+def run_name(name: str, seed: int) -> str:
+    """The folder of one training.
+
+    >>> run_name("best of random", 0)
+    'best-of-random-0'
+    """
+    return f"{name.replace(' ', '-')}-{seed}"
 
 
 def _trained(
-    problem: Problem, unit: Unit, width: int, settings: Settings, place: Path | None, world: World
+    problem: Problem,
+    unit: Unit,
+    width: int,
+    settings: Settings,
+    place: Path | None,
+    world: World,
+    progress: Progress,
+    keep: Keep | None,
 ) -> tuple[dict[str, float], int]:
     """The scores of one training, those of an earlier call if they are there, and the size."""
     generators.seed_all(settings.seed)
-    model = problem.model(unit, width)
+    model = (problem.final or problem.model)(unit, width)
     size = count_parameters(model.parameters())
-    known = None if place is None else place / "scores.json"
+    known = None if place is None else place / SCORES
     if known is not None and known.exists():
         return json.loads(known.read_text(encoding="utf-8")), size
     folder = None if place is None else Folder(place)
     if folder is not None and world.is_first:
         folder.last.parent.mkdir(parents=True, exist_ok=True)
+        if keep is not None:
+            keep(folder, unit, width, settings, model)
     world.tell(None)
-    trainer = Trainer(problem.whole, model, settings, folder=folder, world=world)
+    trainer = Trainer(problem.whole, model, settings, folder=folder, world=world, progress=progress)
     if folder is not None:
         trainer.resume()
     try:
         result = trainer.fit()
     except NotFinite:
-        scores = dict.fromkeys(problem.whole.evaluate(model, problem.held_out), math.inf)
+        scores = _failed(problem, model)
     else:
         if result.reason == "interrupted":
             raise Interrupted(result.signal)
         with torch.no_grad():
             own = problem.whole.evaluate(model.eval(), problem.held_out) if world.is_first else {}
-        scores = world.tell(own)
+        scores = {**world.tell(own), VALID: result.best}
     if known is not None and world.is_first:
         write(known, json.dumps(scores))
     return scores, size
+
+
+def _failed(problem: Problem, model: nn.Module) -> dict[str, float]:
+    """The scores of a unit that could not be trained: as bad as can be."""
+    scores = problem.whole.evaluate(model, problem.held_out)
+    measure = measure_of(problem.whole, scores)
+    worst = -math.inf if measure.large else math.inf
+    return {**dict.fromkeys(scores, math.inf), measure.name: worst, VALID: math.inf}

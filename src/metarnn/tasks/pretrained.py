@@ -19,6 +19,7 @@ from metarnn.graph import save as save_graph
 from metarnn.graph import trace_cell
 from metarnn.graph.files import beside, write
 from metarnn.layers import Recurrent
+from metarnn.tasks.unit import moved, saved
 
 MODEL, WEIGHTS, CELL = "model.json", "model.safetensors", "cell.json"
 # The module of each kind of model has `restore(description) -> model`, and its models a
@@ -37,11 +38,10 @@ def describe(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         check.refuse("model", type(model).__name__, "a model of a task, which has a description")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    unit = next(layer for layer in model.modules() if isinstance(layer, Recurrent)).cell
-    save_graph(trace_cell(unit), folder / CELL)
+    layer = next(layer for layer in model.modules() if isinstance(layer, Recurrent))
     options = dict(description["options"])
-    if options["cell"].endswith(".json"):
-        options["cell"] = CELL
+    save_graph(trace_cell(saved(options["cell"], layer)), folder / CELL)
+    options["cell"] = moved(options["cell"], CELL)
     write(folder / MODEL, json.dumps({**description, "options": options}, indent=1) + "\n")
 
 
@@ -90,8 +90,7 @@ def described(folder: Path) -> nn.Module:
         description = json.loads(path.read_text(encoding="utf-8"))
         kind = check.one_of("kind", description["kind"], KINDS)
         options = description["options"]
-        if options["cell"].endswith(".json"):
-            options["cell"] = str(folder / CELL)
+        options["cell"] = moved(options["cell"], str(folder / CELL))
         return importlib.import_module(KINDS[kind]).restore(description)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} describes no model: {error}") from None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import nn
 
-from metarnn.cells import Cell, cell, check
-from metarnn.graph import GraphCell, read
+from metarnn.cells import Cell, check
 from metarnn.layers import Recurrent
+from metarnn.tasks import unit as units
 from metarnn.tasks.language.model import parse_count, solve_width
+from metarnn.tasks.unit import Make
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,9 @@ class StackOptions:
     """The recurrent layers' part of a configuration.
 
     Args:
-        cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json)
-        width: hidden units of a layer; a cell of a file has its own
+        cell: the recurrent unit: lstm, gru, mingru, ..., or a file with a cell's graph (.json); one
+            whose weights are generated is meta-lstm, meta-gru, ...
+        width: hidden units of a layer; a cell of a file has its own, unless params asks for another
         layers: how many layers
         dropout: drop what enters the layers, what passes between them, and what leaves them
         zoneout: units that keep their old value for a step
@@ -42,17 +44,27 @@ class StackOptions:
 O = TypeVar("O", bound=StackOptions)
 
 
-def build_stack(inputs: int, options: StackOptions, *, bidirectional: bool = False) -> Recurrent:
+def build_stack(
+    inputs: int,
+    options: StackOptions,
+    *,
+    bidirectional: bool = False,
+    unit: Make | None = None,
+) -> Recurrent:
     """The layers that the options describe, for rows of so many inputs.
 
     >>> build_stack(3, StackOptions(width=8, layers=2)).output_size
     8
+
+    With `unit`, a function of the widths of input and state, that is the recurrent unit.
     """
     check.size("width", options.width)
     layers = check.size("layers", options.layers)
-    return Recurrent(
-        build_unit(options, inputs),
-        layers,
+    made = build_unit(options, inputs) if unit is None else unit(inputs, options.width)
+    return units.layers(
+        options.cell,
+        made,
+        num_layers=layers,
         bidirectional=bidirectional,
         variational_dropout=options.dropout if layers > 1 else 0.0,
         zoneout=options.zoneout,
@@ -60,17 +72,20 @@ def build_stack(inputs: int, options: StackOptions, *, bidirectional: bool = Fal
     )
 
 
-def build_unit(options: StackOptions, inputs: int) -> Cell:
-    """The unit that the options name."""
-    if options.cell.endswith(".json"):
-        return GraphCell(read(options.cell)).resized(inputs)
-    more: dict[str, Any] = {"layer_norm": True} if options.layer_norm else {}
-    if options.cell == "jordan":
-        more["outputs"] = options.width
-    try:
-        return cell(options.cell, inputs, options.width, **more)
-    except TypeError:
-        check.refuse("layer_norm", options.layer_norm, f"False: {options.cell} has none")
+def build_unit(options: StackOptions, inputs: int, width: int = 0) -> Cell:
+    """The unit that the options name, of their width or of this one."""
+    return units.unit(
+        options.cell,
+        inputs,
+        width or options.width,
+        rescale=bool(options.params),
+        layer_norm=options.layer_norm,
+    )
+
+
+def maker(options: StackOptions) -> Make:
+    """The unit that the options name, for any widths."""
+    return lambda inputs, width: build_unit(options, inputs, width)
 
 
 def solved(options: O, build: Callable[[O], nn.Module]) -> O:

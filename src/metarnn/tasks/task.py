@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -53,12 +53,34 @@ class Loss:
     state: Any = None
 
 
+@dataclass(frozen=True)
+class Measure:
+    """The score by which models of a task are compared, once they are trained.
+
+    name   which of its scores
+    large  whether large is good
+    plain  a difference that one training of each model is enough to tell, far beyond what another
+           seed would change: a share of the score where small is good, points where large is
+           (docs/learn.md says where it comes from)
+    """
+
+    name: str
+    large: bool = False
+    plain: float = 0.1
+
+
+def measure_of(task: Task, scores: Mapping[str, float]) -> Measure:
+    """The task's `measure`; of one that has none the first of its scores, the one to make small."""
+    return getattr(task, "measure", None) or Measure(next(iter(scores)))
+
+
 class Task(Protocol):
     """Something to learn. It holds its data; it never holds the model.
 
     Where the data have an end, `batches_per_epoch` tells how many batches that is. One whose loss
     is a sum over time may also have `split(batch, steps)`, the same batch in stretches of so many
-    steps: then any gradient rule can train it.
+    steps: then any gradient rule can train it. `measure` tells what its models are compared by,
+    where that is not the first of its scores.
     """
 
     def batches(self, shard: Shard) -> Batches:

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 QUIET_SECONDS = 10.0  # between two plain lines, of those that no validation asks for
@@ -21,6 +21,7 @@ class Report:
     elapsed: float  # seconds of training, those before a resume included
     speed: float  # tokens (or what the task counts) a second
     numbers: Mapping[str, float] = field(default_factory=dict)  # loss, perplexity, …
+    name: str = ""  # of what trains, where that is one of several
 
     @property
     def left(self) -> float:
@@ -34,7 +35,8 @@ class Report:
             for name, value in self.numbers.items()
             if name == "loss" or value != loss  # without a penalty the loss is the nll
         )
-        return f"step {self.step:>6}  {shown}  {rate(self.speed)}  {clock(self.left)} left"
+        begin = f"{self.name} " if self.name else ""
+        return f"{begin}step {self.step:>6}  {shown}  {rate(self.speed)}  {clock(self.left)} left"
 
 
 class Progress(Protocol):
@@ -68,6 +70,24 @@ class Silent:
 SILENT = Silent()
 
 
+class Named(Silent):
+    """One of many trainings: shows it under a name, and says nothing."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self.progress, self.name = progress, name
+
+    def __enter__(self) -> Progress:
+        self.progress.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.__exit__(*error)
+
+    def show(self, report: Report) -> None:
+        first = dict(list(report.numbers.items())[:1])  # a line has room for no more
+        self.progress.show(replace(report, numbers=first, name=self.name))
+
+
 class Lines(Silent):
     """Plain lines, for a file or a pipe."""
 
@@ -76,7 +96,9 @@ class Lines(Silent):
 
     def show(self, report: Report) -> None:
         now = time.monotonic()
-        if now - self._last >= QUIET_SECONDS or report.done >= 1:
+        # What has a name ends with a line of whoever named it.
+        ends = report.done >= 1 and not report.name
+        if now - self._last >= QUIET_SECONDS or ends:
             self._last = now
             self.say(str(report))
 
@@ -107,6 +129,7 @@ class Live(Silent):
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
+        self._bar.remove_task(self._task)  # the next training has a bar of its own
 
     def show(self, report: Report) -> None:
         self._bar.update(self._task, completed=report.done, text=str(report))

@@ -13,7 +13,8 @@ from metarnn.cells import check
 from metarnn.layers.dropout import keep
 from metarnn.tasks.classification.examples import Scheme
 from metarnn.tasks.classification.pooling import Pool
-from metarnn.tasks.stack import StackOptions, build_stack, solved
+from metarnn.tasks.stack import StackOptions, build_stack, maker, solved
+from metarnn.tasks.unit import Make
 
 STEPS = 160  # auto: the fewest steps to a row with which the longest sequence has at most so many
 
@@ -52,7 +53,9 @@ class Classifier(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, scheme: Scheme, options: ClassifierOptions) -> None:
+    def __init__(
+        self, scheme: Scheme, options: ClassifierOptions, unit: Make | None = None
+    ) -> None:
         super().__init__()
         self.scheme = scheme
         check.size("patch", options.patch, least=0)
@@ -67,7 +70,7 @@ class Classifier(nn.Module):
         self.register_buffer("mean", torch.tensor(scheme.mean), persistent=False)
         self.register_buffer("std", torch.tensor(scheme.std), persistent=False)
         inputs = self.features_size * self.options.patch
-        self.layers = build_stack(inputs, options, bidirectional=options.bidirectional)
+        self.layers = build_stack(inputs, options, bidirectional=options.bidirectional, unit=unit)
         width = self.layers.output_size
         self.pool = (
             Pool(options.pool, width, bidirectional=options.bidirectional) if whole else None
@@ -137,9 +140,12 @@ class Classifier(nn.Module):
         return y * keep(p, 1, *y.shape[1:], like=y) if self.training and p else y
 
 
-def build_model(scheme: Scheme, options: ClassifierOptions) -> Classifier:
-    """The model that the options describe, with the width that `params` asks for."""
-    return Classifier(scheme, solved(options, lambda chosen: Classifier(scheme, chosen)))
+def build_model(scheme: Scheme, options: ClassifierOptions, unit: Make | None = None) -> Classifier:
+    """The model that the options describe, with the width that `params` asks for; around `unit`,
+    where one is given."""
+    unit = maker(options) if unit is None else unit
+    found = solved(options, lambda chosen: Classifier(scheme, chosen, unit))
+    return Classifier(scheme, found, unit)
 
 
 def restore(description: Mapping[str, Any]) -> Classifier:

@@ -15,7 +15,8 @@ from metarnn.layers import Recurrent
 from metarnn.tasks.forecasting.likelihoods import LEVELS, LIKELIHOODS, likelihood
 from metarnn.tasks.forecasting.linear import apply, fit, shape
 from metarnn.tasks.forecasting.windows import Scheme, Window, Windows
-from metarnn.tasks.stack import StackOptions, build_stack, build_unit, solved
+from metarnn.tasks.stack import StackOptions, build_stack, build_unit, maker, solved
+from metarnn.tasks.unit import Make
 
 PATHS = 100  # futures drawn of each window, where a distribution is fed back
 SEGMENTS = 15  # auto: the look-back is read in about so many (SegRNN has 720 / 48)
@@ -76,7 +77,9 @@ class Forecaster(nn.Module):
     static: Tensor
     linear: Tensor | None
 
-    def __init__(self, scheme: Scheme, options: ForecasterOptions) -> None:
+    def __init__(
+        self, scheme: Scheme, options: ForecasterOptions, unit: Make | None = None
+    ) -> None:
         super().__init__()
         check.one_of("strategy", options.strategy, ["direct", "recursive"])
         check.one_of("likelihood", options.likelihood, LIKELIHOODS)
@@ -100,7 +103,7 @@ class Forecaster(nn.Module):
         self.embedding = nn.Embedding(len(scheme.names), EMBEDDING) if context else None
         static = scheme.static or ((),) * len(scheme.names)
         self.register_buffer("static", torch.tensor(static, dtype=torch.float32), persistent=False)
-        self.layers = self._layers(width, context)
+        self.layers = self._layers(width, context, unit)
         self.positions = self.ahead = self.tell = None
         if not self.recursive:
             self.positions = nn.Parameter(torch.randn(self.segments, width) * 0.5)
@@ -115,7 +118,7 @@ class Forecaster(nn.Module):
             nn.init.zeros_(self.head.weight)  # at first nothing is added
         alone = replace(options, members=1)
         others = check.size("members", options.members) - 1
-        self.others = nn.ModuleList(Forecaster(scheme, alone) for _ in range(others))
+        self.others = nn.ModuleList(Forecaster(scheme, alone, unit) for _ in range(others))
 
     def start(self, windows: Windows) -> None:
         """Solve the linear part, before training."""
@@ -129,12 +132,12 @@ class Forecaster(nn.Module):
     def _members(self) -> list[Forecaster]:
         return [self, *(cast(Forecaster, other) for other in self.others)]
 
-    def _layers(self, width: int, context: int) -> Recurrent:
+    def _layers(self, width: int, context: int, unit: Make | None) -> Recurrent:
         options = self.options
         if options.context != "hyper":
-            return build_stack(width, options, bidirectional=options.bidirectional)
+            return build_stack(width, options, bidirectional=options.bidirectional, unit=unit)
         return MetaRecurrent(
-            build_unit(options, width),
+            build_unit(options, width) if unit is None else unit(width, width),
             options.layers,
             encoder=None,
             context_size=context,
@@ -299,9 +302,12 @@ class Forecaster(nn.Module):
         return self.layers(x, state)
 
 
-def build_model(scheme: Scheme, options: ForecasterOptions) -> Forecaster:
-    """The model that the options describe, with the width that `params` asks for."""
-    return Forecaster(scheme, solved(options, lambda chosen: Forecaster(scheme, chosen)))
+def build_model(scheme: Scheme, options: ForecasterOptions, unit: Make | None = None) -> Forecaster:
+    """The model that the options describe, with the width that `params` asks for; around `unit`,
+    where one is given."""
+    unit = maker(options) if unit is None else unit
+    found = solved(options, lambda chosen: Forecaster(scheme, chosen, unit))
+    return Forecaster(scheme, found, unit)
 
 
 def restore(description: Mapping[str, Any]) -> Forecaster:

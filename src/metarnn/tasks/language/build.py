@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -10,13 +10,12 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from metarnn.cells import Cell, cell, check
-from metarnn.graph import GraphCell, read, rescaled
+from metarnn.cells import Cell, check
 from metarnn.hyper import HyperLSTM, MetaRecurrent, Mogrifier
 from metarnn.layers import Recurrent
+from metarnn.tasks import unit as units
 from metarnn.tasks.language.model import LanguageModel, parse_count, solve_width
-
-Make = Callable[[int, int], Cell]  # widths of input and state -> unit
+from metarnn.tasks.unit import META, Make
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,8 @@ class ModelOptions:
 
     Args:
         cell: the recurrent unit: lstm, gru, mingru, ..., a file with a cell's graph (.json), or on
-            the command line one that was found for another text (found/NAME)
+            the command line one that was found for another text (found/NAME); meta-gru is gru
+            with --model meta
         model: what becomes of the unit: plain, meta (its weights are generated), mogrifier (the
             input and the state scale each other before it), hyperlstm (in its place)
         rounds: rounds of the mogrifier
@@ -87,6 +87,7 @@ def build_model(
 
     With `unit`, a function of the widths of input and state, that is the recurrent unit.
     """
+    options = spelled(options)
     if unit is None:
         unit = partial(_unit, options)
         options = solved(vocabulary_size, options)
@@ -160,20 +161,20 @@ def _layer(options: ModelOptions, make: Make, inputs: int, outputs: int) -> Recu
 
 
 def _unit(options: ModelOptions, inputs: int, outputs: int) -> Cell:
-    if options.cell.endswith(".json"):
-        graph = read(options.cell)
-        return GraphCell(rescaled(graph, outputs) if options.params else graph).resized(inputs)
-    more: dict[str, Any] = {"layer_norm": True} if options.layer_norm else {}
-    if options.cell == "jordan":
-        more["outputs"] = outputs
-    try:
-        return cell(options.cell, inputs, outputs, **more)
-    except TypeError:
-        check.refuse("layer_norm", options.layer_norm, f"False: {options.cell} has none")
+    rescale = bool(options.params)
+    return units.unit(options.cell, inputs, outputs, rescale=rescale, layer_norm=options.layer_norm)
+
+
+def spelled(options: ModelOptions) -> ModelOptions:
+    """The same, with a cell meta-NAME as NAME and model="meta"."""
+    if not options.cell.startswith(META):
+        return options
+    return replace(options, cell=options.cell.removeprefix(META), model="meta")
 
 
 def solved(vocabulary_size: int, options: ModelOptions) -> ModelOptions:
     """The same with the width that `params` asks for."""
+    options = spelled(options)
     if not options.params:
         return options
     plain, unit = replace(options, params=""), partial(_unit, options)

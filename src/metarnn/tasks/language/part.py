@@ -9,12 +9,14 @@ from metarnn.tasks.language.corpus import Corpus, Split
 from metarnn.tasks.language.tokens import Tokens
 from metarnn.tasks.language.vocabulary import UNK
 
+MOST = 100_000  # tokens of the second part that units are scored on while searching
 NEAR = 0.02  # of the text: a document's end so near to the cut is where it is made
 
 
 def parted(corpus: Corpus, share: float) -> tuple[Corpus, Corpus]:
     """Two corpora of one: the first trains on the beginning of the training text and has its end,
-    of this share, as `valid`; the second trains on that end and has `valid` as before.
+    of this share, as `valid` (no more of it than MOST tokens); the second trains on that end and
+    has `valid` as before.
 
     >>> from metarnn.tasks.language import load
     >>> corpus = load("pydoc")
@@ -32,11 +34,12 @@ def parted(corpus: Corpus, share: float) -> tuple[Corpus, Corpus]:
     if 0 < nearest < total and abs(nearest - place) <= NEAR * total:
         place = nearest
     begin, end = _stretch(train, 0, place), _stretch(train, place, total)
+    scored = _stretch(train, place, min(place + MOST, total))
 
     def made(splits: dict[str, Split]) -> Corpus:
         return Corpus(corpus.name, corpus.vocabulary, splits, corpus._kept)
 
-    return made({"train": begin, "valid": end}), made({"train": end, "valid": corpus["valid"]})
+    return made({"train": begin, "valid": scored}), made({"train": end, "valid": corpus["valid"]})
 
 
 def _stretch(split: Split, start: int, stop: int) -> Split:

@@ -8,15 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from metarnn.cells import cell, check
-from metarnn.graph import GraphCell, read
-from metarnn.hyper import MetaRecurrent
-from metarnn.layers import Recurrent
+from metarnn.cells import check
+from metarnn.tasks import unit as units
 from metarnn.tasks.language.model import parse_count, solve_width
 from metarnn.tasks.language.vocabulary import SPECIAL, Vocabulary
 from metarnn.tasks.translation.model import EncoderDecoder
-
-META = "meta-"  # before the name of a cell: its weights are generated
+from metarnn.tasks.unit import Make
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,8 @@ class ModelOptions:
         cell: the recurrent unit: lstm, gru, sru, ..., or a file with a cell's graph (.json); one
             whose weights are generated is meta-lstm, meta-gru, ...
         decoder_cell: the decoder's, where it is another one
-        width: hidden units of a layer; an encoder of two directions has half of them in each
+        width: hidden units of a layer; an encoder of two directions has half of them in each, and
+            a cell of a file its own, unless params asks for another
         layers: how many layers the encoder has
         decoder_layers: how many the decoder has; 0 for as many
         embedding: width of the embeddings
@@ -69,15 +67,26 @@ class ModelOptions:
     engine: str = "auto"
 
 
-def build_model(source: Vocabulary, target: Vocabulary, options: ModelOptions) -> EncoderDecoder:
+def build_model(
+    source: Vocabulary, target: Vocabulary, options: ModelOptions, unit: Make | None = None
+) -> EncoderDecoder:
     """The model that the options describe, between these vocabularies.
 
     >>> words = Vocabulary.build([["a b c"]], "word")
     >>> model = build_model(words, words, ModelOptions(width=32, layers=2, embedding=16))
     >>> [layer.input_size for layer in model.layers]
     [16, 64]
+
+    With `unit`, a function of the widths of input and state, that is the recurrent unit.
     """
-    o = solved(source, target, options)
+    made = _units(options) if unit is None else (unit, unit)
+    return _build(source, target, solved(source, target, options), *made)
+
+
+def _build(
+    source: Vocabulary, target: Vocabulary, o: ModelOptions, first: Make, second: Make
+) -> EncoderDecoder:
+    """A model with the first unit in its encoder and the second in its decoder."""
     check.size("width", o.width)
     check.size("embedding", o.embedding)
     if o.bidirectional and o.width % 2:
@@ -87,10 +96,9 @@ def build_model(source: Vocabulary, target: Vocabulary, options: ModelOptions) -
     depth = check.size("decoder_layers", o.decoder_layers, least=0) or o.layers
     each = o.width // 2 if o.bidirectional else o.width
     more: dict[str, Any] = {"weight_drop": o.weight_drop, "engine": o.engine}
-    encoder = _layer(
+    encoder = units.layers(
         o.cell,
-        o.embedding,
-        each,
+        first(o.embedding, each),
         num_layers=check.size("layers", o.layers),
         bidirectional=o.bidirectional,
         dropout=o.dropout if o.layers > 1 else 0.0,
@@ -98,12 +106,12 @@ def build_model(source: Vocabulary, target: Vocabulary, options: ModelOptions) -
     )
     name = o.decoder_cell or o.cell
     context = 0 if o.attention == "none" else encoder.output_size
-    last = _layer(name, o.embedding, o.width).output_size
+    last = second(o.embedding, o.width).output_size
     inputs = o.embedding + encoder.output_size * o.summary
     inputs += (o.embedding if o.tied else last) * o.feeding
     layers = []
     for k in range(depth):
-        layers.append(_layer(name, inputs, o.width, **more))
+        layers.append(units.layers(name, second(inputs, o.width), **more))
         inputs = layers[-1].output_size + (0 if k else context)
     return EncoderDecoder(
         len(source),
@@ -131,8 +139,9 @@ def solved(source: Vocabulary, target: Vocabulary, options: ModelOptions) -> Mod
     plain = replace(options, params="")
     factor = 2 if options.bidirectional else 1
     budget = parse_count(options.params)
+    made = _units(options)
     half = solve_width(
-        budget, lambda w: build_model(source, target, replace(plain, width=factor * w))
+        budget, lambda w: _build(source, target, replace(plain, width=factor * w), *made)
     )
     return replace(plain, width=factor * half)
 
@@ -148,11 +157,11 @@ def copies(source: Vocabulary, target: Vocabulary) -> Tensor:
     return torch.tensor([-1] * len(SPECIAL) + numbers[len(SPECIAL) :])
 
 
-def _layer(name: str, inputs: int, outputs: int, **options: Any) -> Recurrent:
-    """Recurrent layers of the unit that has this name, or is in this file."""
-    if name.endswith(".json"):
-        return Recurrent(GraphCell(read(name)).resized(inputs), **options)
-    if name.startswith(META):
-        return MetaRecurrent(cell(name.removeprefix(META), inputs, outputs), **options)
-    more = {"outputs": outputs} if name == "jordan" else {}
-    return Recurrent(cell(name, inputs, outputs, **more), **options)
+def _units(options: ModelOptions) -> tuple[Make, Make]:
+    """The units of encoder and decoder that the options name."""
+    rescale = bool(options.params)
+
+    def named(name: str) -> Make:
+        return lambda inputs, width: units.unit(name, inputs, width, rescale=rescale)
+
+    return named(options.cell), named(options.decoder_cell or options.cell)

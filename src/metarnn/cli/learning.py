@@ -1,0 +1,275 @@
+"""What `metarnn learn` does in its time: measure, search, compare, keep the best."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metarnn.cli import samples, setup, tasks
+from metarnn.cli.report import write_report
+from metarnn.cli.search import best_random, indented, print_verdict, runs_of, write_found
+from metarnn.cli.study import Study
+from metarnn.cli.tasks import PLACES
+from metarnn.search import Found, Search, SearchOptions, budget
+from metarnn.search.known import KNOWN
+from metarnn.search.problem import Problem, Unit
+from metarnn.search.ranking import best_of, summary
+from metarnn.search.verdict import (
+    FOUND,
+    RANDOM,
+    RIVALS,
+    Contender,
+    Verdict,
+    VerdictOptions,
+    judge,
+    run_name,
+)
+from metarnn.tasks.language.model import count_parameters, parse_count, solve_width
+from metarnn.tasks.unit import FILE, META
+from metarnn.training import Folder, Settings, config, generators
+from metarnn.training import progress as shows
+from metarnn.training.world import World
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for, 0 and "" for what is left to the machine's pace."""
+
+    minutes: float
+    params: str
+    steps: int
+    seeds: int
+    candidates: int
+    seed: int
+    device: str
+
+
+@dataclass
+class Learning:
+    """A study from its first measurement to its last line."""
+
+    study: Study
+    entry: Any
+    chosen: Any
+    problem: Problem
+    world: World
+    show: shows.Progress
+    asked: Asked
+
+    def run(self) -> int:
+        study = self.study
+        if "plan" not in study.about:
+            with study.stage("measure"):
+                self._plan()
+        self.plan = study.about["plan"]
+        with study.stage("search"):
+            found = self._search()
+        with study.stage("random"):
+            best = self._random()
+        with study.stage("verdict"):
+            verdict, units = self._verdict(found, best)
+        with study.stage("sample"):
+            self._conclude(verdict, units)
+        return 0
+
+    @property
+    def searched(self) -> Folder:
+        return Folder(self.study.path / "search")
+
+    # What fits into the time.
+
+    def _plan(self) -> None:
+        """Measure the pace of an LSTM, and set sizes and the budget of the search."""
+        study, sizes = self.study, setup.SIZES[self.entry.name]
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        model = self._made(RIVALS["lstm"], sizes.width)
+        pace = budget.measure(self.problem.whole, model, settings)
+        verdict = (1 - budget.SEARCH - budget.RANDOM) * study.left
+        width = budget.width_within(verdict, pace.update, sizes.width, sizes.enough, sizes.widest)
+        parameters = self._size(width)
+        options = SearchOptions(**tasks.chosen(SearchOptions, self.chosen))
+        options = replace(options, search_width=min(width, 64))
+        pace = self._search_pace(options, settings)
+        seconds = budget.SEARCH * study.seconds
+        options, steps = budget.search_within(seconds, pace, options)
+        candidates = steps // options.candidate_steps
+        # The clock ends the search, which may be faster than a first measurement makes believe.
+        most = self.asked.candidates or budget.CANDIDATES[1]
+        units = budget.random_within(budget.RANDOM * study.seconds, pace, options)
+        plan = {"parameters": parameters, "random_units": units}
+        self.chosen = replace(
+            self.chosen,
+            steps=most * options.candidate_steps,
+            minutes=0.0 if self.asked.candidates else budget.BRED * seconds / 60,
+            params=str(parameters),
+            warmup=min(self.chosen.warmup, options.candidate_steps // 5),
+            random_units=units,
+            **tasks.chosen(SearchOptions, options),
+        )
+        save_search(study, self.entry, self.chosen)
+        study.note(plan=plan, parameters=parameters)
+        self.show.say(
+            f"an update takes {1000 * pace.update:.0f} ms: models of {parameters:,} parameters; "
+            f"about {self.asked.candidates or candidates} candidates of "
+            f"{options.candidate_steps} updates"
+        )
+
+    def _search_pace(self, options: SearchOptions, settings: Settings) -> budget.Pace:
+        """The slower of an LSTM, which is often compiled already, and a unit nobody has seen."""
+        drawn = self.chosen.chosen().draw(random.Random(self.chosen.seed))
+        paces = []
+        for unit in (RIVALS["lstm"], self.chosen.chosen().genotype(drawn).cell):
+            generators.seed_all(self.chosen.seed)
+            model = self.problem.model(unit, options.search_width).to(self.world.device)
+            paces.append(budget.measure(self.problem.weights, model, settings))
+        return budget.slowest(paces)
+
+    def _size(self, width: int) -> int:
+        if self.asked.params:
+            return parse_count(self.asked.params)
+        with torch.device("meta"):
+            return count_parameters(self.problem.model(RIVALS["lstm"], width).parameters())
+
+    def _made(self, unit: Unit, width: int) -> torch.nn.Module:
+        generators.seed_all(self.chosen.seed)
+        return (self.problem.final or self.problem.model)(unit, width).to(self.world.device)
+
+    # The stages.
+
+    def _search(self) -> Found:
+        options = SearchOptions(**tasks.chosen(SearchOptions, self.chosen))
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        self.show.say("\nsearch: units are bred, and each is trained for a while")
+        search = Search(self.problem, self.chosen.chosen(), settings, options,
+                        folder=self.searched, world=self.world, progress=self.show)  # fmt: skip
+        search.resume()
+        found = search.run()
+        write_found(self.searched, found, options)
+        name = self._known(found)
+        self.show.say(f"found{name}:\n{indented(str(found.unit))}")
+        return found
+
+    def _known(self, found: Found) -> str:
+        """The name of the unit that was found, where it has one."""
+        space = self.chosen.chosen()
+        for name, unit in KNOWN.items():
+            with suppress(ValueError):  # not a point of the space
+                if space.genotype(space.encode(unit)) == found.unit:
+                    return f", which is {name}"
+        return ""
+
+    def _random(self) -> Found:
+        count = self.plan["random_units"]
+        self.show.say(f"\nrandom search: {count} units, for comparison")
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        options = SearchOptions(**tasks.chosen(SearchOptions, self.chosen))
+        return best_random(self.problem, self.chosen.chosen(), settings, options, count,
+                           self.searched, self.world, self.show)  # fmt: skip
+
+    def _verdict(self, found: Found, best: Found) -> tuple[Verdict, dict[str, Unit]]:
+        """Rounds of all units, one seed each, while there is time; after the first, what came out
+        best has a network around it that writes its weights, and takes part too."""
+        units: dict[str, Unit] = {
+            FOUND: Contender(FILE, found.unit.cell),
+            **RIVALS,
+            RANDOM: Contender(FILE, best.unit.cell),
+        }
+        if "steps" not in self.plan:
+            asked = {"steps": self.asked.steps, "seeds": self.asked.seeds}
+            self.plan |= asked if all(asked.values()) else self._plan_verdict(units)
+            self.study.note(plan=self.plan)
+        settings, seeds = self._settings(), self.plan["seeds"]
+        self.show.say(
+            f"\nverdict: {len(units) + 1} units, {self.plan['steps']:,} updates each, "
+            f"{seeds} seed{'s' if seeds > 1 else ''} or as many as there is time for"
+        )
+        began = self.study.left
+        verdict = self._judge(units, settings, 1)
+        inner = self.plan.setdefault("meta", best_of(verdict))
+        self.study.note(plan=self.plan)
+        units[f"meta {inner}"] = _written(units[inner])
+        for count in range(1, (self.asked.seeds or budget.SEEDS[1]) + 1):
+            verdict = self._judge(units, settings, count)
+            took, began = began - self.study.left, self.study.left
+            if not self.asked.seeds and began < 1.3 * took:
+                break
+        return verdict, units
+
+    def _plan_verdict(self, units: dict[str, Unit]) -> dict[str, int]:
+        """Measure the pace of every unit at its size, and set updates and seeds."""
+        sizes = setup.SIZES[self.entry.name]
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        build = self.problem.final or self.problem.model
+        paces = []
+        for unit in (*units.values(), Contender(f"{META}gru")):
+            width = solve_width(self.plan["parameters"], lambda w, unit=unit: build(unit, w))
+            model = self._made(unit, width)
+            paces.append(budget.measure(self.problem.whole, model, settings, self.problem.held_out))
+        epoch = float(getattr(self.problem.whole, "batches_per_epoch", 0.0)) or sizes.most
+        most = int(max(min(sizes.most, 60 * epoch), sizes.enough))
+        steps, seeds = budget.verdict_within(self.study.left, paces, sizes.enough, most)
+        return {"steps": self.asked.steps or steps, "seeds": self.asked.seeds or seeds}
+
+    def _settings(self) -> Settings:
+        steps = self.plan["steps"]
+        every = max(steps // budget.VALIDATIONS, 1)
+        own = replace(self.chosen, warmup=min(self.chosen.warmup or steps, steps // 10))
+        more = {"validate_every": every, "log_every": max(steps // 40, 1), "save_every": 0}
+        return replace(Settings(**tasks.chosen(Settings, own)), **more)
+
+    def _judge(self, units: dict[str, Unit], settings: Settings, seeds: int) -> Verdict:
+        options = VerdictOptions(seeds, self.plan["steps"], self.plan["random_units"])
+        verdict = judge(
+            self.problem, units, self.plan["parameters"], settings, options,
+            folder=self.study.path / "verdict", world=self.world, progress=self.show,
+            keep=runs_of(self.entry, self.chosen, self.problem),
+        )  # fmt: skip
+        self.study.keep(verdict)
+        return verdict
+
+    # The end.
+
+    def _conclude(self, verdict: Verdict, units: dict[str, Unit]) -> None:
+        study = self.study
+        best = best_of(verdict)
+        row = verdict[best]
+        first = self.chosen.seed
+        valid = [each["valid"] for each in row.scores]
+        seed = first + valid.index(min(valid))
+        run = Path("verdict") / run_name(best, seed)
+        study.promote(study.path / run)
+        words = summary(verdict, best)
+        study.note(
+            steps=verdict.steps,
+            seeds=[first + k for k in range(len(row.scores))],
+            best=best,
+            best_run=str(run),
+            verdict=words,
+        )
+        print()
+        print_verdict(verdict)
+        print(f"\n{words}\n")
+        for line in samples.lines(self.entry, study.folder):
+            print(line)
+        print(f"\nThe study is in {study.path}, the model of {best} in it ready to use:")
+        for line in samples.commands(self.entry, study.path):
+            print(f"  {line}")
+        print(f"\nAll of it on a page: {write_report([study.path])}")
+
+
+def _written(unit: Unit) -> Contender:
+    """The same unit, its weights written by a network."""
+    assert isinstance(unit, Contender)
+    return Contender(META + unit.name, unit.unit)
+
+
+def save_search(study: Study, entry: Any, chosen: Any) -> None:
+    """Write how the search of a study is set up."""
+    folder = Folder(study.path / "search")
+    folder.last.parent.mkdir(parents=True, exist_ok=True)
+    config.save(folder.config, f"search-{entry.name}", chosen, PLACES)

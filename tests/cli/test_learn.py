@@ -1,0 +1,197 @@
+"""`metarnn learn`: from data to a study, whatever the task; stopped, it goes on to the same end."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from metarnn.cli import setup
+from metarnn.cli.main import main
+from metarnn.cli.tasks import open_run
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+# Nothing is compiled for a few updates.
+EAGER = """
+from metarnn.cli import main, setup
+plain = setup.settings
+setup.settings = lambda found: {**plain(found), "engine": "eager"}
+"""
+# All that the clock would decide.
+FIXED = ["--steps", "4", "--seeds", "1", "--candidates", "4", "--params", "6k", "--device", "cpu"]
+FAST = ["--minutes", "0.02", *FIXED]
+UNITS = {"found", "lstm", "gru", "best of random"}
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    plain = setup.settings
+    monkeypatch.setattr(setup, "settings", lambda found: {**plain(found), "engine": "eager"})
+
+
+def learned(data, out):
+    return main(["learn", str(data), "--out", str(out), *FAST])
+
+
+def started(data, out, *more):
+    """The same in a process of its own."""
+    arguments = ["learn", str(data), "--out", str(out), *FAST, *more]
+    code = f"{EAGER}\nimport sys\nsys.exit(main.main({arguments!r}))"
+    env = os.environ | {"PYTHONPATH": str(SOURCE)}
+    call = [sys.executable, "-c", code]
+    return subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "text.txt"
+    file.write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    return file
+
+
+@pytest.fixture(scope="module")
+def study(text, tmp_path_factory):
+    """A study of the text, which was never stopped, and what it said."""
+    out = tmp_path_factory.mktemp("studies") / "study"
+    process = started(text, out)
+    said, shown = (each.decode() for each in process.communicate())
+    assert process.returncode == 0, shown
+    return out, said, shown
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    words = [f"{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
+    file.write_text("\n".join(f"{a} {b}\t{b} {a}" for a in words for b in words[:4]))
+    return file
+
+
+@pytest.fixture
+def waves(tmp_path):
+    file = tmp_path / "waves.ts"
+    rows = [f"{','.join(str(k * (t % 3)) for t in range(8))}:{'ab'[k % 2]}" for k in range(60)]
+    file.write_text("@problemName waves\n@data\n" + "\n".join(rows) + "\n")
+    return file
+
+
+@pytest.fixture
+def sales(tmp_path):
+    file = tmp_path / "sales.csv"
+    rows = [f"2020-{1 + k // 28:02}-{1 + k % 28:02},{k % 7}.5" for k in range(12 * 28)]
+    file.write_text("date,sales\n" + "\n".join(rows) + "\n")
+    return file
+
+
+@pytest.mark.medium
+def test_a_text_becomes_a_study_whose_model_writes(study, capsys):
+    out, said, shown = study
+    assert "so the task is: lm" in shown
+    assert "It writes:" in said
+    about = json.loads((out / "learn.json").read_text())
+    assert about["task"] == "lm"
+    assert about["seeds"] == [0]
+    assert re.fullmatch("[0-9a-f]{64}", about["data"]["sha256"])
+    stages = [stage["name"] for stage in about["stages"]]
+    assert stages == ["measure", "search", "random", "verdict", "sample"]
+    verdict = json.loads((out / "verdict.json").read_text())
+    names = {row["name"] for row in verdict["rows"]}
+    assert names - {name for name in names if name.startswith("meta ")} == UNITS
+    assert len(names) == 5
+    assert all(row["parameters"] <= 6000 for row in verdict["rows"])
+    for file in ("search/cell.json", "search/search.json", "search/random", "metrics.jsonl"):
+        assert (out / file).exists()
+    main(["generate", str(out), "--length", "20", "--seed", "0"])
+    main(["evaluate", str(out), "--device", "cpu"])
+    scores = verdict["rows"][[row["name"] for row in verdict["rows"]].index(about["best"])]
+    shown = capsys.readouterr().out
+    assert f"{scores['scores'][0]['nll']:.6f}"[:6] in shown
+
+
+@pytest.mark.medium
+def test_every_training_of_a_verdict_is_a_run_with_its_own_scores(study):
+    out, _, _ = study
+    verdict = json.loads((out / "verdict.json").read_text())
+    for row in verdict["rows"]:
+        place = out / "verdict" / f"{row['name'].replace(' ', '-')}-0"
+        run = open_run(place)
+        job = run.entry.prepare(run.config, run.folder)
+        scores = job.task.evaluate(run.weights(job.model), "test")
+        assert scores["nll"] == pytest.approx(row["scores"][0]["nll"], rel=1e-5)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("task", ["translation", "classification", "forecasting"])
+def test_each_task_leaves_a_model_for_its_command(task, tmp_path, capsys, request, monkeypatch):
+    name, command = {
+        "translation": ("pairs", ["translate"]),
+        "classification": ("waves", ["classify", "--data"]),
+        "forecasting": ("sales", ["forecast"]),
+    }[task]
+    data, out = request.getfixturevalue(name), tmp_path / "study"
+    assert learned(data, out) == 0
+    assert f"so the task is: {task}" in capsys.readouterr().err
+    about = json.loads((out / "learn.json").read_text())
+    for run in (out, *(out / "verdict").iterdir()):
+        assert open_run(run).config.cell.removeprefix("meta-") in ("lstm", "gru", "cell.json")
+        if task == "translation":
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"ai bj\n")))
+            main(["translate", str(run)])
+        else:
+            flags = [str(data)] if "--data" in command else []
+            main([command[0], str(run), *command[1:], *flags])
+        assert capsys.readouterr().out
+    assert about["best"] in {row["name"] for row in _rows(out)}
+
+
+def _rows(out):
+    return json.loads((out / "verdict.json").read_text())["rows"]
+
+
+@pytest.mark.medium
+def test_interrupted_then_killed_it_goes_on_to_the_same_verdict(study, text, tmp_path):
+    whole, stopped = study[0], tmp_path / "stopped"
+    said = signalled(started(text, stopped), stopped / "search" / "checkpoints", signal.SIGINT)
+    assert f"metarnn learn --resume --out {stopped}" in said
+    assert "Traceback" not in said
+    again = started(text, stopped, "--resume")
+    signalled(again, stopped / "verdict" / "lstm-0", signal.SIGKILL)
+    main(["learn", "--resume", "--out", str(stopped)])
+    assert _rows(stopped) == _rows(whole)
+    first, second = (json.loads((p / "learn.json").read_text()) for p in (whole, stopped))
+    assert first["verdict"] == second["verdict"]
+
+
+def signalled(process, folder, number):
+    """Stop a process once there is something in a folder; what it said."""
+    while not (folder.exists() and any(folder.iterdir())) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    return said.decode()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--minutes", "0"], "a number above 0"),
+        (["--task", "lm", "--params", "zero"], "a number of parameters"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_line(flags, message, text, tmp_path, capsys):
+    assert main(["learn", str(text), "--out", str(tmp_path / "study"), *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_with_a_study_is_not_begun_again(text, tmp_path, capsys):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "learn.json").write_text("{}")
+    assert learned(text, tmp_path / "study") == 2
+    assert "--resume" in capsys.readouterr().err

@@ -1,0 +1,172 @@
+"""What data are is told from a look at them; what is not clear is asked."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from metarnn.tasks.look import look
+
+DAYS = [f"2020-01-{d:02}" for d in range(1, 31)]
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+PAIRS = [f"{a} {b}\t{b} {a}" for a in WORDS for b in WORDS]
+
+
+def table(head, rows):
+    return "\n".join([head, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+FILES = {
+    # a text
+    "book.txt": ("lm", "It was a dark night.\nAnd so on.\n" * 9),
+    "notes.md": ("lm", "# Notes\n\nSome text.\n"),
+    "script": ("lm", "print('hello')\n"),
+    "tabs.txt": ("lm", "a\tb\tc\nno tab here\n"),
+    # pairs
+    "pairs.tsv": ("translation", "\n".join(PAIRS)),
+    "three.tsv": ("translation", "\n".join(f"{p}\t0.{k}" for k, p in enumerate(PAIRS))),
+    "st.jsonl": ("translation", "\n".join('{"source": "a", "target": "b"}' for _ in range(3))),
+    "keys.jsonl": ("translation", '{"de": "eins", "en": "one"}\n'),
+    "nested.jsonl": ("translation", '{"translation": {"de": "eins", "en": "one"}}\n'),
+    # labelled sequences
+    "waves.ts": ("classification", "@problemName w\n@data\n1,2,3:up\n"),
+    "lines.jsonl": ("classification", '{"x": [1, 2, 3], "label": "up"}\n'),
+    "tags.jsonl": ("classification", '{"text": "abc", "tags": ["x", "y", "x"]}\n'),
+    "topics.tsv": ("classification", "\n".join(f"{'ab'[k % 2]}\ttext {k}" for k in range(40))),
+    "topics.txt": ("classification", "\n".join(f"{'ab'[k % 2]}\ttext {k}" for k in range(40))),
+    "texts.csv": ("classification", table("text,label", [(f"t {k}", k % 2) for k in range(9)])),
+    "rows.csv": (
+        "classification",
+        table("a,b,c,label", [(k, 1, 2, "xy"[k % 2]) for k in range(9)]),
+    ),
+    "last.csv": ("classification", table("a,b,c,d", [(k, 1.5, 2, k % 3) for k in range(9)])),
+    "steps.csv": (
+        "classification",
+        table("id,time,value,label", [(k // 5, k % 5, k, "xy"[k // 5 % 2]) for k in range(50)]),
+    ),
+    # series
+    "sales.csv": ("forecasting", table("date,sales", [(d, k) for k, d in enumerate(DAYS)])),
+    "years.csv": ("forecasting", table("year,level", [(1900 + k, k * 1.5) for k in range(30)])),
+    "y.csv": ("forecasting", table("ds,y", [(d, 1.5 * k) for k, d in enumerate(DAYS)])),
+    "columns.csv": ("forecasting", table("a,b", [(k * 1.5, k * 2.5) for k in range(30)])),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_kind_of_file_is_known_by_its_content(name, tmp_path):
+    task, content = FILES[name]
+    (tmp_path / name).write_text(content)
+    found = look(str(tmp_path / name))
+    assert found.task == task
+    assert str(tmp_path / name) in found.about[0]
+
+
+def test_packed_files_are_looked_into(tmp_path):
+    with gzip.open(tmp_path / "pairs.tsv.gz", "wt") as file:
+        file.write("\n".join(PAIRS))
+    assert look(str(tmp_path / "pairs.tsv.gz")).task == "translation"
+
+
+def test_arrays_are_labelled_sequences(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((4, 5)), y=np.arange(4))
+    assert look(str(tmp_path / "data.npz")).task == "classification"
+
+
+def test_keys_of_pairs_become_settings(tmp_path):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"de": "eins", "en": "one"}))
+    assert look(str(tmp_path / "a.jsonl")).settings == {"source": "de", "target": "en"}
+
+
+@pytest.mark.parametrize("given", ["news", "news.en"])
+def test_two_files_with_as_many_lines_are_pairs(given, tmp_path):
+    (tmp_path / "news.de").write_text("eins\nzwei\n")
+    (tmp_path / "news.en").write_text("one\ntwo\n")
+    found = look(str(tmp_path / given))
+    first, second = ("en", "de") if given.endswith(".en") else ("de", "en")
+    assert (found.task, found.data) == ("translation", str(tmp_path / "news"))
+    assert found.settings == {"source": first, "target": second}
+    (tmp_path / "news.en").write_text("one\ntwo\nthree\n")
+    assert look(str(tmp_path / "news.de")).task == "lm"
+
+
+def test_a_folder_of_aligned_splits_is_read_whole(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.de").write_text("eins\n")
+        (tmp_path / f"{split}.en").write_text("one\n")
+    found = look(str(tmp_path))
+    assert (found.task, found.data) == ("translation", str(tmp_path))
+
+
+def test_series_below_one_another_are_told_apart(tmp_path):
+    rows = [(d, shop, "big", k) for shop in ("a", "b") for k, d in enumerate(DAYS)]
+    (tmp_path / "shops.csv").write_text(table("date,shop,kind,sales", rows))
+    found = look(str(tmp_path / "shops.csv"))
+    assert found.task == "forecasting"
+    assert found.settings == {"series": "shop", "static": ("kind",), "targets": ("sales",)}
+
+
+def test_words_that_say_nothing_of_a_series_are_left_out_and_named(tmp_path):
+    rows = [(d, k, f"note {k}") for k, d in enumerate(DAYS)]
+    (tmp_path / "s.csv").write_text(table("date,sales,remark", rows))
+    found = look(str(tmp_path / "s.csv"))
+    assert found.settings == {"targets": ("sales",)}
+    assert any("remark" in line for line in found.about)
+
+
+def test_a_folder_of_images_is_classes(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.pgm").write_bytes(b"P5 1 1 255 0")
+    assert look(str(tmp_path)).task == "classification"
+
+
+def test_folders_of_texts_could_be_classes_or_one_text(tmp_path):
+    for name in ("good", "bad"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.txt").write_text("text")
+    with pytest.raises(ValueError, match=r"--task classification .* --task lm"):
+        look(str(tmp_path))
+    assert look(str(tmp_path), "lm").task == "lm"
+    assert look(str(tmp_path), "classification").task == "classification"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("empty.txt", b"", "empty"),
+        ("noise.bin", bytes(range(256)) * 4, "no text"),
+        ("broken.jsonl", b"{", "line 1: this is no JSON"),
+        ("list.jsonl", b"[1]\n", "expected an object"),
+        ("odd.jsonl", b'{"a": 1}\n', "Name the keys"),
+        ("twice.csv", b"date,a\n2020-01-01,1\n2020-01-01,2\n", "come more than once"),
+        ("pairs.csv", b"en,de\n" + b"".join(b"w%d,v%d\n" % (k, k) for k in range(9)), "as .tsv"),
+        ("plain.csv", b"1,2,3,0\n4,5,6,1\n", "no header"),
+        ("ragged.csv", b"a,b\n1,2\n1\n", "rows of 1 and of 2"),
+    ],
+)
+def test_what_cannot_be_told_is_said_in_a_sentence(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        look(str(tmp_path / name))
+
+
+def test_small_counts_over_time_could_be_classes(tmp_path):
+    rows = [(shop, d, k % 5) for shop in "ab" for k, d in enumerate(DAYS)]
+    (tmp_path / "s.csv").write_text(table("id,date,y", rows))
+    with pytest.raises(ValueError, match=r"--task classification .* --task forecasting"):
+        look(str(tmp_path / "s.csv"))
+    assert look(str(tmp_path / "s.csv"), "forecasting").settings["series"] == "id"
+
+
+def test_what_is_not_there_is_said_with_what_is():
+    with pytest.raises(FileNotFoundError, match="pydoc"):
+        look("no/such/file.txt")
+
+
+@pytest.mark.parametrize(
+    ("data", "task"),
+    [("pydoc", "lm"), ("dates", "translation"), ("digits", "classification"), ("hf:x", "lm")],
+)
+def test_embedded_data_are_known(data, task):
+    assert look(data).task == task

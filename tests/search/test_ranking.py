@@ -26,28 +26,28 @@ def verdict(scores, measure=None, valid=None):
 def test_an_lstm_that_wins_is_named():
     found = verdict({"found": [2.0, 2.01, 2.02], "lstm": [1.0, 1.01, 1.02]})
     assert best_of(found) == "lstm"
-    assert "lstm is best" in summary(found, "lstm")
-    assert "it beats found (-1.0000)" in summary(found, "lstm")
+    assert "LSTM beats the found unit (-1.0000)" in summary(found, "lstm")
+    assert "best on the validation data" in summary(found, "lstm")
 
 
 def test_a_high_accuracy_wins():
     accuracy = Measure("accuracy", large=True)
     found = verdict({"found": [0.9, 0.91, 0.9], "lstm": [0.6, 0.61, 0.6]}, accuracy)
-    assert "it beats lstm (+0.3000)" in summary(found, best_of(found))
+    assert "beats LSTM (+0.3000)" in summary(found, best_of(found))
 
 
 def test_one_seed_is_undecided_unless_the_gap_is_wide():
     near = verdict({"found": [1.0], "lstm": [1.05]})
-    assert "is undecided against lstm" in summary(near, best_of(near))
+    assert "is undecided against LSTM" in summary(near, best_of(near))
     far = verdict({"found": [1.0], "lstm": [1.5]})
-    assert "beats lstm" in summary(far, best_of(far))
+    assert "beats LSTM" in summary(far, best_of(far))
 
 
 def test_where_validation_chose_wrongly_the_test_says_so():
     wrong = {"found": [0.5, 0.5, 0.5], "lstm": [1.0, 1.0, 1.0]}
     found = verdict({"found": [2.0, 2.01, 2.0], "lstm": [1.0, 1.01, 1.0]}, valid=wrong)
     assert best_of(found) == "found"
-    assert "loses to lstm (+1.0000)" in summary(found, "found")
+    assert "loses to LSTM (+1.0000)" in summary(found, "found")
     assert "chose wrongly" in summary(found, "found")
 
 
@@ -59,4 +59,4 @@ def test_a_planted_better_unit_wins_though_it_does_not_come_first():
     problem = planted.problem(known.GRU, sequences=32)
     found = judge(problem, units, 600, settings, options)
     assert best_of(found) == "planted"
-    assert "it beats elman" in summary(found, "planted")
+    assert "PLANTED beats ELMAN" in summary(found, "planted")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from metarnn.report.materials import Judged, Materials
-from metarnn.search.verdict import FOUND, RANDOM, Row, compare
+from metarnn.search.ranking import called, listed
+from metarnn.search.verdict import Row, compare
 
 
 def lead(every: Sequence[Materials], sizes: Mapping[str, int]) -> str:
@@ -14,7 +15,7 @@ def lead(every: Sequence[Materials], sizes: Mapping[str, int]) -> str:
     if len(every) == 1:
         found = every[0]
         if isinstance(found.learn.get("verdict"), str) and found.learn["verdict"]:
-            return found.learn["verdict"]
+            return found.learn["verdict"].partition(". ")[0].rstrip(".") + "."
         if found.verdict is not None:
             return _winner(found.verdict)
         return _run_in_words(found, sizes.get(found.name))
@@ -43,7 +44,7 @@ def _winner(verdict: Judged) -> str:
     others = [row for row in verdict.rows if row is not best]
     ties = [called(row.name) for row in others if _chance(verdict, best, row)]
     if ties:
-        return f"No clear winner: {least}, but it ties with {_listed(ties)}."
+        return f"No clear winner: {least}, but it ties with {listed(ties)}."
     return f"{least[0].upper()}{least[1:]}, beyond two standard errors of the difference."
 
 
@@ -52,16 +53,6 @@ def _chance(verdict: Judged, best: Row, other: Row) -> bool:
     sign = -1 if verdict.large else 1
     ours, theirs = ([sign * v for v in row.values(verdict.metric)] for row in (best, other))
     return compare(ours, theirs)[0] != "beats"
-
-
-def called(unit: str) -> str:
-    """A unit of a verdict in a sentence.
-
-    >>> called("found"), called("meta gru"), called("lstm")
-    ('the found unit', 'meta GRU', 'LSTM')
-    """
-    known = {FOUND: "the found unit", RANDOM: "the best random unit"}
-    return known.get(unit) or " ".join(w if w == "meta" else w.upper() for w in unit.split())
 
 
 def _run_in_words(found: Materials, size: int | None) -> str:
@@ -73,8 +64,3 @@ def _run_in_words(found: Materials, size: int | None) -> str:
     metric, value = next(iter(best.items()))
     steps = f" after {best['step']:,.0f} updates" if "step" in best else ""
     return f"{what[0].upper()}{what[1:]} reaches {metric} {value:.4f} in validation{steps}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 
-from metarnn.search.verdict import FEW, VALID, Verdict
+from metarnn.search.verdict import FEW, FOUND, RANDOM, VALID, Verdict
+
+META = "meta "  # before the name of a unit whose weights are written
 
 
 def best_of(verdict: Verdict) -> str:
@@ -20,16 +23,17 @@ def summary(verdict: Verdict, best: str) -> str:
     for row in verdict.rows:
         if row.name != best:
             word, margin = verdict.against(best, row.name)
-            groups.setdefault(word, []).append(f"{row.name} ({margin:+.4f})")
+            groups.setdefault(word, []).append(f"{called(row.name)} ({margin:+.4f})")
     count = len(verdict.rows[0].scores)
     seeds = "one seed" if count == 1 else f"{count} seeds"
     good = "large" if large else "small"
-    said = [f"On the validation data {best} is best, so it is the model that was kept."]
     order = ("beats", "ties with", "is undecided against", "loses to")
-    told = [f"{word} {_listed(groups[word])}" for word in order if word in groups]
-    said.append(
-        f"On the {verdict.split} data ({metric}, {good} is good, {seeds}) it {_listed(told)}."
-    )
+    told = [f"{word} {listed(groups[word])}" for word in order if word in groups]
+    said = [
+        f"{called(best)[0].upper()}{called(best)[1:]} {listed(told)}.",
+        f"Differences are of {metric} on the {verdict.split} data ({good} is good, {seeds}).",
+        "It is the model that was kept, since it was best on the validation data.",
+    ]
     if "loses to" in groups:
         said.append("There validation chose wrongly.")
     if count < FEW and "beats" not in groups:
@@ -37,9 +41,23 @@ def summary(verdict: Verdict, best: str) -> str:
     return " ".join(said)
 
 
-def _listed(items: list[str]) -> str:
+def called(unit: str) -> str:
+    """A unit of a verdict in a sentence.
+
+    >>> called("found"), called("meta gru"), called("lstm")
+    ('the found unit', 'meta GRU', 'LSTM')
     """
-    >>> _listed(["a", "b", "c"])
+    known = {FOUND: "the found unit", RANDOM: "the best random unit"}
+    if unit in known:
+        return known[unit]
+    meta, name = unit.startswith(META), unit.removeprefix(META)
+    name = known[name] if name in known else name.upper()
+    return f"{META}{name}" if meta else name
+
+
+def listed(items: Sequence[str]) -> str:
+    """
+    >>> listed(["a", "b", "c"])
     'a, b and c'
     """
     *begin, last = items

@@ -45,14 +45,14 @@ def called(unit: str) -> str:
     """A unit of a verdict in a sentence.
 
     >>> called("found"), called("meta gru"), called("lstm")
-    ('the found unit', 'meta GRU', 'LSTM')
+    ('the found unit', 'GRU with written weights', 'LSTM')
     """
     known = {FOUND: "the found unit", RANDOM: "the best random unit"}
     if unit in known:
         return known[unit]
     meta, name = unit.startswith(META), unit.removeprefix(META)
     name = known[name] if name in known else name.upper()
-    return f"{META}{name}" if meta else name
+    return f"{name} with written weights" if meta else name
 
 
 def listed(items: Sequence[str]) -> str:

@@ -14,13 +14,15 @@ def refuse(argument: str, value: object, expected: str, advice: str = "") -> NoR
     raise ValueError(f"{argument}={value!r}: expected {expected}. {advice}".rstrip())
 
 
-def size(argument: str, value: object, least: int = 1) -> int:
+def size(argument: str, value: object, least: int = 1, most: int | None = None) -> int:
     try:
         whole = operator.index(value)  # type: ignore[arg-type]  numpy's integers count too
     except TypeError:
         whole = least - 1
     if isinstance(value, bool) or whole < least:
         refuse(argument, value, f"a whole number, at least {least}")
+    if most is not None and whole > most:
+        refuse(argument, whole, f"a whole number, at most {most:,}")
     return whole
 
 

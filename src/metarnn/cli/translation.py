@@ -10,6 +10,7 @@ from typing import Any, Literal
 from metarnn.cli.tasks import Common, Job, chosen
 from metarnn.decoding import Search
 from metarnn.graph import save, trace_cell
+from metarnn.tasks.affordable import affordable
 from metarnn.tasks.language import Vocabulary
 from metarnn.tasks.translation import (
     EncoderDecoder,
@@ -124,7 +125,8 @@ class TranslationEntry:
         return Job(config, task, build_model(corpus.source, corpus.target, options))
 
     def model(self, config: Config, folder: Folder) -> EncoderDecoder:
-        return build_model(*vocabularies(folder), _options(config, folder))
+        sides, options = vocabularies(folder), _options(config, folder)
+        return affordable(lambda: build_model(*sides, options))
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         job.task.corpus.source.save(folder.path / SOURCE)

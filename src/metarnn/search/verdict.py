@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from metarnn.cells import cell, check
-from metarnn.graph.files import write
+from metarnn.graph.files import document, make_folder, write
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language.model import count_parameters, solve_width
 from metarnn.training import Folder, NotFinite, Settings, Trainer, World, generators
@@ -168,10 +168,12 @@ def _trained(
     size = count_parameters(model.parameters())
     known = None if place is None else place / "scores.json"
     if known is not None and known.exists():
-        return json.loads(known.read_text(encoding="utf-8")), size
+        return _scores(known), size
     folder = None if place is None else Folder(place)
     if folder is not None and world.is_first:
-        folder.last.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.path.parent)
+        make_folder(folder.path)
+        folder.make()
     world.tell(None)
     trainer = Trainer(problem.whole, model, settings, folder=folder, world=world)
     if folder is not None:
@@ -189,3 +191,10 @@ def _trained(
     if known is not None and world.is_first:
         write(known, json.dumps(scores))
     return scores, size
+
+
+def _scores(path: Path) -> dict[str, float]:
+    found = document(path)
+    if not isinstance(found, dict) or not all(type(v) in (int, float) for v in found.values()):
+        raise ValueError(f"{path} holds no scores: delete it, and they are made again")
+    return found

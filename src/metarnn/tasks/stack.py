@@ -11,7 +11,7 @@ from torch import nn
 from metarnn.cells import Cell, cell, check
 from metarnn.graph import GraphCell, read
 from metarnn.layers import Recurrent
-from metarnn.tasks.language.model import parse_count, solve_width
+from metarnn.tasks.language.model import MOST_LAYERS, parse_count, solve_width
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def build_stack(inputs: int, options: StackOptions, *, bidirectional: bool = Fal
     8
     """
     check.size("width", options.width)
-    layers = check.size("layers", options.layers)
+    layers = check.size("layers", options.layers, most=MOST_LAYERS)
     return Recurrent(
         build_unit(options, inputs),
         layers,

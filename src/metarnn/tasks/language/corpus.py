@@ -13,6 +13,7 @@ from pathlib import Path
 
 from metarnn.cells import check
 from metarnn.engines.cpu.compile import cache_folder
+from metarnn.graph import files
 from metarnn.tasks.language import split as splits
 from metarnn.tasks.language.source import Document, total
 from metarnn.tasks.language.tokens import Tokens, Writer
@@ -22,6 +23,7 @@ from metarnn.tasks.language.vocabulary import LEVELS, UNK, Vocabulary
 IN_MEMORY = 1 << 26
 LARGEST_WORD_VOCABULARY = 1 << 16
 FORMAT = 1
+LARGEST_NAMES = 1 << 30  # bytes of a file with the names of all documents
 
 Progress = Callable[[str, int, int], None]  # what is done, bytes so far, bytes in all
 
@@ -223,11 +225,17 @@ def _build(
 
 
 def _open(folder: Path, name: str, kept: list[object]) -> Corpus:
-    vocabulary = Vocabulary.load(folder / "vocabulary.json")
-    about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    found = {}
-    for split, facts in about.items():
-        tokens = Tokens.open(folder / f"{split}.bin", vocabulary.dtype)
-        names = json.loads((folder / f"{split}.names.json").read_text(encoding="utf-8"))
-        found[split] = Split(tokens, tuple(names), int(facts["unknown"]))
+    try:
+        vocabulary = Vocabulary.load(folder / "vocabulary.json")
+        about = files.document(folder / "corpus.json")
+        found = {}
+        for split, facts in about.items():
+            check.one_of("split", split, (*splits.SPLITS, "all"))
+            tokens = Tokens.open(folder / f"{split}.bin", vocabulary.dtype)
+            names = tuple(map(str, files.document(folder / f"{split}.names.json", LARGEST_NAMES)))
+            found[split] = Split(tokens, names, int(facts["unknown"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{folder} is damaged: delete it, it will be made again ({error})"
+        ) from None
     return Corpus(name, vocabulary, found, kept)

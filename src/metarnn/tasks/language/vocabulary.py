@@ -7,13 +7,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metarnn.cells import check
-from metarnn.graph.files import write
+from metarnn.graph.files import document, write
 
 SPECIAL = ("<unk>", "<pad>", "<bos>", "<eos>")
 UNK, PAD, BOS, EOS = range(4)
@@ -22,7 +21,6 @@ LEVELS = ("character", "byte", "word", "bpe")
 # Words are counted in a table of at most this many; beyond it the rarest are forgotten (lossy
 # counting), so that memory does not grow with the text.
 COUNTED = 1 << 20
-FILE_LIMIT = 1 << 28
 
 Text = str | bytes
 Ids = np.ndarray
@@ -177,13 +175,10 @@ class Vocabulary:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Vocabulary:
-        path = Path(path)
         try:
-            if path.stat().st_size > FILE_LIMIT:
-                raise ValueError(f"more than {FILE_LIMIT >> 20} MiB, which is no vocabulary")
-            return Vocabulary.from_document(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is no vocabulary: {error}") from None
+            return Vocabulary.from_document(document(path))
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} is no vocabulary: {error}") from None
 
     @staticmethod
     def from_document(document: Any) -> Vocabulary:

@@ -27,9 +27,12 @@ def size(argument: str, value: object, least: int = 1, most: int | None = None) 
 
 
 def number(argument: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        refuse(argument, value, "a finite number")
-    return float(value)
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number that no float can hold
+        pass
+    refuse(argument, value, "a finite number")
 
 
 def probability(argument: str, value: object) -> float:

@@ -128,7 +128,7 @@ def family(config: Config, folder: Folder) -> Family:
             return Classes.from_state(state, config.ways)
         if config.family == "characters":
             return Characters.from_state(state, config.length or 64)
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} tells of no family of tasks: {error}") from None
     return _family(config)
 

@@ -66,9 +66,12 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     """One array; its header is compared with what is there before memory is taken."""
     with archive.open(member) as packed:
         file = io.BytesIO(packed.read(member.file_size))
-    version = npy.read_magic(file)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = read(file)
+    try:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except Exception as error:  # of many kinds, tokenize's among them
+        raise ValueError(f"{member.filename} is no array: {error}") from None
     if dtype.kind not in "biufUS":
         raise ValueError(f"{member.filename} has the type {dtype}: expected numbers or texts")
     there = member.file_size - file.tell()

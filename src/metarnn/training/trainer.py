@@ -346,8 +346,8 @@ class Trainer:
                 generators.restore(state["random"][self.world.rank])
             else:  # other processes than those that saved: all begin anew, none like another
                 generators.seed_all(hash((self.settings.seed, self.at.step, self.world.rank)))
+            self._start_clock()
         self._saved = (self.at.step, self.at.validated)
-        self._start_clock()
 
     def resume(self) -> bool:
         """Go on from the folder's last checkpoint; False if there is none yet."""

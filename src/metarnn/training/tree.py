@@ -78,8 +78,8 @@ def parse(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         tensors = {name: tensor.clone() for name, tensor in load(data).items()}
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        # KeyError: a number type that torch does not have. RuntimeError: a shape with a 0 in it
-        # whose other sizes are too large.
+    except (SafetensorError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        # KeyError: a number type that torch does not have. RuntimeError and TypeError: a shape with
+        # a 0 in it whose other sizes are too large.
         raise ValueError(str(error)) from None
     return tensors, header.get("__metadata__") or {}

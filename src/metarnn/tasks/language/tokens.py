@@ -32,7 +32,12 @@ class Tokens:
     @classmethod
     def open(cls, path: Path, dtype: np.dtype) -> Tokens:
         """The tokens that `write` put into a file, beside which their bounds lie."""
-        bounds = np.load(_bounds(path), mmap_mode="r", allow_pickle=False)
+        try:
+            bounds = np.load(_bounds(path), mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # of many kinds, tokenize's among them
+            raise ValueError(f"{_bounds(path)} is no array: {error}") from None
         if bounds.dtype != np.int64 or bounds.ndim != 1 or len(bounds) < 2 or bounds[0] != 0:
             raise ValueError(f"{_bounds(path)} holds no bounds of documents")
         with path.open("rb") as file:

@@ -202,12 +202,12 @@ def _check_tokens(level: str, tokens: tuple[str, ...]) -> None:
         twice = next(token for token, n in Counter(tokens).items() if n > 1)
         check.refuse("tokens", twice, "each of them once")
     ordinary = tokens[len(SPECIAL) :]
-    if level == "character" and (long := next((t for t in ordinary if len(t) != 1), None)):
-        check.refuse("tokens", long, "single characters")
+    if level == "character" and (long := [t for t in ordinary if len(t) != 1]):
+        check.refuse("tokens", long[0], "single characters")
     if level == "byte" and sorted(ordinary) != [chr(byte) for byte in range(256)]:
         check.refuse("tokens", f"{len(ordinary)} tokens", "all 256 bytes, as chr(0) … chr(255)")
-    if level == "word" and (odd := next((t for t in ordinary if t.split() != [t]), None)):
-        check.refuse("tokens", odd, "words without spaces in them")
+    if level == "word" and (odd := [t for t in ordinary if t.split() != [t]]):
+        check.refuse("tokens", odd[0], "words without spaces in them")
 
 
 def code_points(text: Text) -> Ids:

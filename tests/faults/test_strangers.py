@@ -122,6 +122,7 @@ def test_a_checkpoint_that_is_said_to_be_a_terabyte_is_not_read(tmp_path):
         config.read(tmp_path / "config.toml")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", [10**12, 10**400, 2**31])
 def test_a_model_that_no_memory_could_hold_is_refused(size, tmp_path):
     options = {"cell": "lstm", "width": size, "embedding": 4}
@@ -158,6 +159,7 @@ def test_pipes_and_devices_are_refused_at_once(reader, tmp_path):
 # Paths: what a file names is never a place on the disk, and links are not followed on write.
 
 
+@pytest.mark.medium
 def test_a_model_reads_the_cell_in_its_own_folder_whatever_it_names(tmp_path):
     options = {"cell": "../../../etc/shadow.json", "width": 4}
     about = {"kind": "language", "vocabulary_size": 10, "options": options}
@@ -186,6 +188,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced_and_its_target_left_alone(tmp
     assert precious.read_text() == "years of work"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["metrics.jsonl", ".lock", "checkpoints"])
 def test_nothing_is_written_through_a_link_in_a_run(name, tmp_path):
     train(tmp_path / "run")

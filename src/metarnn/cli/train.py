@@ -18,9 +18,10 @@ from metarnn.cells import check
 from metarnn.cli import tasks
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
-from metarnn.training import Folder, FolderError, NotFinite, Result, Trainer, config, generators
+from metarnn.training import Folder, FolderError, Result, Trainer, config, generators
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
+from metarnn.training.memory import OutOfMemory
 from metarnn.training.progress import clock, scores_in_words
 from metarnn.training.world import World
 
@@ -48,9 +49,12 @@ def train(arguments: Sequence[str]) -> int:
             raise
         print(f"metarnn train {name}: another process of this training ended", file=sys.stderr)
         return 1
-    except NotFinite as error:
+    except ArithmeticError as error:  # NotFinite, or a loss that spikes on
         print(f"metarnn train {name}: {error}", file=sys.stderr)
         return 3
+    except OutOfMemory as error:
+        print(f"metarnn train {name}: {error}", file=sys.stderr)
+        return 4
     except (ValueError, OSError, ModuleNotFoundError) as error:
         print(f"metarnn train {name}: {error}", file=sys.stderr)
         return 2

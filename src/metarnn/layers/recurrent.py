@@ -26,6 +26,7 @@ from metarnn.engines import (
     native,
     triton,
 )
+from metarnn.engines.recurrence import check_sizes
 from metarnn.layers import edges, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, Masks, keep, sample
 from metarnn.layers.edges import Inputs
@@ -229,6 +230,8 @@ class Recurrent(nn.Module):
     def _forward(self, operator: str, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
         """With `operator`, that engine's loop appears as one, for torch.compile."""
         call, parts = self._enter(x, state, *arguments)
+        if not operator:
+            check_sizes(call.x, self.output_size)
         engine = operator or self._choose(call).engine
         if engine in ("cpu", "triton") and not operator and self._is_plain(call):
             return self._short_cut(call, parts, engine)

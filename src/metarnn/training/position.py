@@ -20,11 +20,12 @@ class Position:
     scores: list[float] = field(default_factory=list)  # of all validations
     best: float = math.inf
     best_step: int = 0
+    slowed: float = 1.0  # what spikes of the loss have made of the learning rate
 
     def __post_init__(self) -> None:
         for name in ("step", "validated", "best_step"):
             check.size(name, getattr(self, name), least=0)
-        for name in ("elapsed", "tokens"):
+        for name in ("elapsed", "tokens", "slowed"):
             check.number(name, getattr(self, name))
         if not all(isinstance(score, float | int) for score in (self.best, *self.scores)):
             check.refuse("scores", self.scores, "a list of numbers")

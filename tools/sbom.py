@@ -48,7 +48,8 @@ def needs(package: metadata.Distribution, installed: dict[str, metadata.Distribu
 
 def component(package: metadata.Distribution) -> dict[str, Any]:
     about = package.metadata
-    licence = about.get("License-Expression") or about.get("License") or "unknown"
+    fields = [about[name] for name in ("License-Expression", "License") if name in about]
+    licence = next((text for text in fields if text), "unknown")
     return {
         "type": "library",
         "bom-ref": purl(package),

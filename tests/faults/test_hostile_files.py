@@ -41,7 +41,7 @@ def fuzz(name: str, cases: int, folder) -> None:
         max_examples=cases,
         deadline=5000,
         database=None,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
     @given(st.integers(0, 2**62))
     def read(seed: int) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ LEFT = re.compile(r"\..+\.[a-z0-9_]{8}\.new|\.tmp[A-Za-z0-9]{6}")  # the second 
 
 
 @contextmanager
-def beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+def beside(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
     """A file to fill beside `path`, which takes its place at the end of a block without error.
 
     Nobody ever sees, or loses, half of a file: what was at `path` stays until all of the new one

@@ -66,12 +66,12 @@ class Session:
             return y
         old = [k for k, place in enumerate(known) if place >= 0]
         new = [k for k, place in enumerate(known) if place < 0]
-        found: dict[int, Tensor] = {}
+        found: list[Tensor] = []
         if old:
             places = torch.tensor([known[k] for k in old], device=x.device)
             y, state = self.model.step(x[old], _mapped(self._state, lambda s: s[:, places]))
             self._state = _merged(self._state, state, lambda s, n: s.index_copy(1, places, n))
-            found |= dict(zip(old, y, strict=True))
+            found.append(y)
         if new:
             y, state = self.model.step(x[new], None)
             if self._state is None:
@@ -80,8 +80,8 @@ class Session:
                 self._state = _merged(self._state, state, lambda s, n: torch.cat([s, n], 1))
             for k in new:
                 self._place[names[k]] = len(self._place)
-            found |= dict(zip(new, y, strict=True))
-        return torch.stack([found[k] for k in range(len(x))])
+            found.append(y)
+        return torch.cat(found)[torch.tensor([*old, *new], device=x.device).argsort()]
 
     def end(self, streams: Sequence[Hashable]) -> None:
         """Forget these streams: what is fed to one of their names begins anew."""

@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,7 +53,7 @@ class Folder:
         make_folder(self.last.parent)
 
     @contextmanager
-    def locked(self, *, resume: bool) -> Iterator[None]:
+    def locked(self, *, resume: bool) -> Generator[None, None, None]:
         """Make the folder, and keep every other process from training into it meanwhile."""
         if not resume and self.exists():
             raise FolderError(

@@ -199,11 +199,12 @@ class Trainer:
 
     def _broken_layer(self) -> str:
         """Where the last batch goes wrong, as far as the same computation tells it."""
-        if self._last is None or self.world.device.type == "cuda":
+        last = self._last
+        if last is None or self.world.device.type == "cuda":
             return ""  # on a GPU the weights have moved on
         before = generators.states()
         try:
-            return first_broken(self.model, lambda: self.task.loss(self.model, *self._last))
+            return first_broken(self.model, lambda: self.task.loss(self.model, *last))
         finally:
             generators.restore(before)
 

@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,10 +139,13 @@ def begin(work: Work, folder: Path) -> int:
         work.do(folder)
         code = 0
     except BaseException:
-        traceback.print_exc()
+        with suppress(OSError):  # a full disk takes no message either
+            traceback.print_exc()
     finally:
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            sys.stderr.flush()
+        finally:
+            os._exit(code)  # whatever happens: beyond this a second pytest would go on
 
 
 def finish(work: Work, folder: Path) -> float:

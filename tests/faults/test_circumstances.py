@@ -75,6 +75,7 @@ def jumping(monkeypatch) -> None:
     monkeypatch.setattr(time, "time", lambda: true() + draw.uniform(-1, 1) * 10 * 365 * 86400)
 
 
+@pytest.mark.medium
 def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
     train(tmp_path / "whole")
     jumping(monkeypatch)

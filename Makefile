@@ -2,13 +2,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.installed
 DOCS_READY := .venv/.docs
+INSTALL := $(BIN)/pip install -qq --disable-pip-version-check
+# LOCKED=1 installs by hash: requirements.lock, and torch by its version alone.
+LOCKED ?=
 
 # Each test worker computes on one thread: workers that share cores slow one another down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 # More than four workers cost more in imports of torch than they win.
 PARALLEL := -n auto --maxprocesses 4
 
-.PHONY: help demo test test-all fast check lint types docs clean
+.PHONY: help demo test test-all fast check lint types docs coverage sbom clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -39,6 +42,13 @@ docs: $(DOCS_READY)  ## the documentation as a site, in build/docs
 	@$(BIN)/sphinx-build -W --keep-going -E -a -b html docs build/docs
 	@echo "Look at build/docs/index.html"
 
+coverage: $(READY)  ## all tests but those that take minutes, and the lines that none of them runs
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt pytest-cov
+	@$(PYTEST) $(PARALLEL) -m "not slow" --cov=metarnn --cov-report=term-missing:skip-covered
+
+sbom: $(READY)  ## sbom.json: what is installed beside this package, as CycloneDX
+	@$(BIN)/python tools/sbom.py > sbom.json
+
 clean:  ## remove the environment, caches and builds; runs/ and data/ stay
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests examples -type d -name __pycache__ -prune -exec rm -rf {} +
@@ -49,7 +59,9 @@ $(READY): pyproject.toml constraints.txt
 			"$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11" >&2; exit 1; }
 	@echo "Installing metarnn and its tools into .venv (about a minute, once) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(if $(LOCKED),$(INSTALL) --no-deps --require-hashes -r requirements.lock)
+	@$(if $(LOCKED),$(INSTALL) --no-deps -c constraints.txt torch)
+	@$(INSTALL) $(if $(LOCKED),--no-deps --no-build-isolation -e .,-c constraints.txt -e '.[dev]')
 	@touch $@
 
 # Apart from the rest: nobody needs Sphinx to run the tests.

@@ -40,7 +40,7 @@ def test_settings_are_read_back(tmp_path):
     ("text", "message"),
     [
         ("lr = ", "c.toml is not TOML"),
-        ("\xff", "c.toml is not TOML"),
+        ("\xff", "c.toml is no text"),
         ("larning_rate = 1", "c.toml: key='larning_rate'"),
         ("step = 1", "Did you mean 'steps'"),
         ("lr = 'fast'", "c.toml: lr='fast': expected a number"),

@@ -96,9 +96,9 @@ def test_a_line_of_metrics_that_does_not_fit_leaves_none_of_it(tmp_path):
 
 def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
     train(tmp_path / "run", replace(QUICK, steps=1))
-    left = [tmp_path / "run" / name for name in (".model.safetensors.x1y2z3", ".tmpAb12Cd")]
-    left.append(tmp_path / "run" / "checkpoints" / ".last.safetensors.abc")
-    others = [tmp_path / "run" / name for name in (".gitignore", "notes.txt")]
+    left = [tmp_path / "run" / name for name in (".model.safetensors.x1y2z3_0.new", ".tmpAb12Cd")]
+    left.append(tmp_path / "run" / "checkpoints" / ".last.safetensors.abcd0123.new")
+    others = [tmp_path / "run" / name for name in (".gitignore", "notes.txt", ".mine.new")]
     for path in left + others:
         path.write_text("half")
     train(tmp_path / "run", replace(QUICK, steps=2), resume=True)

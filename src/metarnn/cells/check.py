@@ -14,20 +14,25 @@ def refuse(argument: str, value: object, expected: str, advice: str = "") -> NoR
     raise ValueError(f"{argument}={value!r}: expected {expected}. {advice}".rstrip())
 
 
-def size(argument: str, value: object, least: int = 1) -> int:
+def size(argument: str, value: object, least: int = 1, most: int | None = None) -> int:
     try:
         whole = operator.index(value)  # type: ignore[arg-type]  numpy's integers count too
     except TypeError:
         whole = least - 1
     if isinstance(value, bool) or whole < least:
         refuse(argument, value, f"a whole number, at least {least}")
+    if most is not None and whole > most:
+        refuse(argument, whole, f"a whole number, at most {most:,}")
     return whole
 
 
 def number(argument: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        refuse(argument, value, "a finite number")
-    return float(value)
+    try:
+        if not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number that no float can hold
+        pass
+    refuse(argument, value, "a finite number")
 
 
 def probability(argument: str, value: object) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 DEBUG = "--debug"
 REFUSED = 2  # what was given cannot be used: a value, a file, a package that is not there
 RAN_OFF = 3  # a training or a search that went nowhere
+TOO_LARGE = 4  # out of memory
 UNEXPECTED = 1
 INTERRUPTED = 128 + 2  # SIGINT
 BROKEN_PIPE = 128 + 13  # SIGPIPE
@@ -35,10 +36,12 @@ def told(name: str, call: Callable[[], int | None]) -> int:
 def explained(error: Exception) -> tuple[str, int]:
     """What happened and what to do about it, and the exit code for it."""
     said = str(error).strip()
+    if isinstance(error, MemoryError) and _is_ours(error):  # with what would fit
+        return said, TOO_LARGE
     if _is_memory(error):
         first = said.splitlines()[0] if said else "no more could be had"
         advice = "Take a smaller --batch, a smaller model, or shorter sequences"
-        return f"out of memory: {first}. {advice}", UNEXPECTED
+        return f"out of memory: {first}. {advice}", TOO_LARGE
     if isinstance(error, ArithmeticError) and _is_ours(error):
         return said, RAN_OFF
     if isinstance(error, ModuleNotFoundError) and said.startswith("No module named"):

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from metarnn.cells import check
 from metarnn.cli.tasks import Common, Job, chosen
-from metarnn.graph.files import write
+from metarnn.graph.files import document, write
 from metarnn.meta import Learner
+from metarnn.tasks.affordable import affordable
 from metarnn.tasks.fewshot import (
     Characters,
     Classes,
@@ -98,7 +99,7 @@ class FewShotEntry:
         return Job(config, task, build_learner(task.family, _options(config)))
 
     def model(self, config: Config, folder: Folder) -> Learner:
-        return build_learner(family(config, folder), _options(config))
+        return affordable(lambda: build_learner(family(config, folder), _options(config)))
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         write(folder.path / FAMILY, json.dumps(job.task.family.state(), ensure_ascii=False))
@@ -125,11 +126,15 @@ class FewShotEntry:
 
 def family(config: Config, folder: Folder) -> Family:
     """The family of a run, without its data."""
-    state = json.loads((folder.path / FAMILY).read_text(encoding="utf-8"))
-    if config.family in ("sequences", "images"):
-        return Classes.from_state(state, config.ways)
-    if config.family == "characters":
-        return Characters.from_state(state, config.length or 64)
+    path = folder.path / FAMILY
+    state = document(path)
+    try:
+        if config.family in ("sequences", "images"):
+            return Classes.from_state(state, config.ways)
+        if config.family == "characters":
+            return Characters.from_state(state, config.length or 64)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} tells of no family of tasks: {error}") from None
     return _family(config)
 
 

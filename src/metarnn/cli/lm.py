@@ -12,6 +12,7 @@ from metarnn.gradients import FORWARD
 from metarnn.hyper import Omega
 from metarnn.search import library
 from metarnn.search.problem import Problem, Unit
+from metarnn.tasks.affordable import affordable
 from metarnn.tasks.language import (
     Corpus,
     LanguageModel,
@@ -125,7 +126,8 @@ class LanguageEntry:
         return Problem(weights, structure, _task(corpus, config), model)
 
     def model(self, config: Config, folder: Folder) -> LanguageModel:
-        return build_model(len(vocabulary(folder)), _options(config, folder))
+        size, options = len(vocabulary(folder)), _options(config, folder)
+        return affordable(lambda: build_model(size, options))
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         job.task.corpus.vocabulary.save(folder.path / VOCABULARY)

@@ -20,7 +20,7 @@ from metarnn.cli import tasks
 from metarnn.cli.tasks import PLACES, Job
 from metarnn.cli.train import parse
 from metarnn.graph import save, svg, text
-from metarnn.graph.files import write
+from metarnn.graph.files import make_folder, write
 from metarnn.search import DartsSpace, Found, Search, SearchOptions, Space, UnitSpace
 from metarnn.search.problem import Problem, Unit
 from metarnn.search.unit_space import OPERATIONS, SLOTS
@@ -232,7 +232,8 @@ def best_random(
     """The best of some units at random, chosen as the found one was."""
     place = Folder(folder.path / "random")
     if world.is_first:
-        place.last.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.path)
+        place.make()
     world.tell(None)
     steps = units * options.candidate_steps
     # Other units than a search by evolution began with, which draws by the same seed.

@@ -12,6 +12,7 @@ from metarnn.cli.tasks import Common, Job, chosen
 from metarnn.decoding import Search
 from metarnn.graph import save, trace_cell
 from metarnn.search.problem import Problem, Unit
+from metarnn.tasks.affordable import affordable
 from metarnn.tasks.language import Vocabulary
 from metarnn.tasks.translation import (
     EncoderDecoder,
@@ -134,7 +135,8 @@ class TranslationEntry:
         return Problem(weights, structure, whole, model, decided=decided)
 
     def model(self, config: Config, folder: Folder) -> EncoderDecoder:
-        return build_model(*vocabularies(folder), _options(config, folder))
+        sides, options = vocabularies(folder), _options(config, folder)
+        return affordable(lambda: build_model(*sides, options))
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         job.task.corpus.source.save(folder.path / SOURCE)

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarnn.cells import Cell, Drive, LinearCell, State, Theta
+from metarnn.cells import Cell, Drive, LinearCell, State, Theta, check
 
+COUNTABLE = 2**57  # numbers of a row for each step and sequence: eight gates of eight bytes
 Zoneout = tuple[Any, ...]  # for each state part a mask [T, B, n], a probability or None
 
 
@@ -106,6 +107,17 @@ class Recurrence:
                 a, b = a.masked_fill(~self.alive, 1), b.masked_fill(~self.alive, 0)
             pairs.append((a, b))
         return pairs
+
+
+def check_sizes(x: Tensor, width: int) -> None:
+    """Refuse what 64 bits cannot count: the bytes of T · B rows, each of eight times the width.
+
+    An expanded x takes no memory itself, so it may be of any size.
+    """
+    steps, batch, inputs = x.shape
+    if steps * batch * max(inputs, width) >= COUNTABLE:
+        why = f"T · B · n below 2⁵⁷, where n is {max(inputs, width):,} here"
+        check.refuse("x.shape", tuple(x.shape), why, "Split the sequences or the batch.")
 
 
 def guarded(

@@ -1,26 +1,33 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, read with an end to what they may take."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+LARGEST_DOCUMENT = 64 * 2**20  # bytes of a JSON or TOML file: parsed it takes some 30 times as much
+LEFT = re.compile(r"\..+\.[a-z0-9_]{8}\.new|\.tmp[A-Za-z0-9]{6}")  # the second is safetensors'
 
 
 @contextmanager
-def beside(path: str | os.PathLike[str]) -> Iterator[Path]:
+def beside(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
     """A file to fill beside `path`, which takes its place at the end of a block without error.
 
     Nobody ever sees, or loses, half of a file: what was at `path` stays until all of the new one
-    is on the disk.
+    is on the disk. A symbolic link at `path` is replaced, and what it points to is left alone.
 
         with beside("numbers.txt") as new:
             new.write_text("1 2 3")
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    handle, name = tempfile.mkstemp(".new", f".{path.name}.", path.parent)
     os.close(handle)
     try:
         yield Path(name)
@@ -41,6 +48,80 @@ def write(path: str | os.PathLike[str], text: str) -> None:
     """Write a file beside its place, then rename it: nobody ever sees, or loses, half of one."""
     with beside(path) as new:
         new.write_text(text, encoding="utf-8")
+
+
+def append_to(path: str | os.PathLike[str]) -> int:
+    """A handle at the end of a file, made if it is not there; links to one are not followed."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        handle = os.open(path, flags, 0o666)
+    except OSError:
+        _refuse_link(Path(path))
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(f"{os.fspath(path)} is no plain file")
+    return handle
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder where there is none; a symbolic link in its place is refused."""
+    _refuse_link(path)
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise OSError(f"{path} is a symbolic link, through which nothing is written: remove it")
+
+
+def tidy(folder: Path) -> None:
+    """Remove what processes left in a folder, and below, that were killed while they wrote."""
+    for place, _, files in os.walk(folder):
+        for name in files:
+            if LEFT.fullmatch(name):
+                with suppress(OSError):
+                    os.unlink(os.path.join(place, name))
+
+
+def content(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """All of a plain file, of at most so many bytes, by default as many as there is memory.
+
+    Devices and pipes are refused: they may have no end, or let the reader wait for one.
+    """
+    name, most = os.fspath(path), memory() if most is None else most
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(handle, "rb") as file:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise ValueError(f"{name} is no plain file")
+        found = file.read(info.st_size + 1) if info.st_size <= most else b""
+    if max(info.st_size, len(found)) > most:
+        raise ValueError(f"{name} has {info.st_size:,} bytes: expected at most {most:,}")
+    return found
+
+
+def text(path: str | os.PathLike[str], most: int | None = None) -> str:
+    """The same as text."""
+    try:
+        return content(path, most).decode("utf-8")
+    except UnicodeDecodeError as error:
+        why = f"{error.reason} at byte {error.start}"
+        raise ValueError(f"{os.fspath(path)} is no text in UTF-8: {why}") from None
+
+
+def document(path: str | os.PathLike[str], most: int = LARGEST_DOCUMENT) -> Any:
+    """What a JSON file holds; a ValueError names the file where it is not one."""
+    found = text(path, most)
+    try:
+        return json.loads(found)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)} is not JSON: {error}") from None
+
+
+def memory() -> int:
+    """The bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -16,6 +16,7 @@ from metarnn.graph.check import (
     shown,
     signature,
 )
+from metarnn.graph.files import text as read_text
 from metarnn.graph.files import write
 from metarnn.graph.graph import Graph, Node
 
@@ -107,12 +108,11 @@ def save(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 def read(path: str | os.PathLike[str]) -> Graph:
     """The graph in a file; a GraphError names the file where it is damaged."""
-    with open(path, "rb") as file:
-        data = file.read(4 * LONGEST + 1)
     try:
-        return from_json(data.decode("utf-8"))
-    except (GraphError, UnicodeDecodeError) as error:
-        raise GraphError(f"{os.fspath(path)}: {error}") from None
+        return from_json(read_text(path, 4 * LONGEST))
+    except ValueError as error:
+        named = "" if os.fspath(path) in str(error) else f"{os.fspath(path)}: "
+        raise GraphError(f"{named}{error}") from None
 
 
 def _plain(value: Any) -> Any:

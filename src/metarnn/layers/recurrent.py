@@ -25,6 +25,7 @@ from metarnn.engines import (
     cpu,
     triton,
 )
+from metarnn.engines.recurrence import check_sizes
 from metarnn.layers import edges, stack, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, between, keep, sample
 from metarnn.layers.edges import Inputs
@@ -217,6 +218,8 @@ class Recurrent(nn.Module):
     def _forward(self, operator: str, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
         """With `operator`, that engine's loop appears as one, for torch.compile."""
         call, parts = self._enter(x, state, *arguments)
+        if not operator:
+            check_sizes(call.x, self.output_size)
         engine = operator or self._choose(call).engine
         if engine in ("cpu", "triton") and not operator and self._is_plain(call):
             return self._short_cut(call, parts, engine)

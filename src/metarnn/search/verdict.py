@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from metarnn.cells import Cell, cell, check
-from metarnn.graph.files import write
+from metarnn.graph.files import document, make_folder, write
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language.model import count_parameters, solve_width
 from metarnn.tasks.task import Measure, measure_of
@@ -257,10 +257,12 @@ def _trained(
     size = count_parameters(model.parameters())
     known = None if place is None else place / SCORES
     if known is not None and known.exists():
-        return json.loads(known.read_text(encoding="utf-8")), size
+        return _scores(known), size
     folder = None if place is None else Folder(place)
     if folder is not None and world.is_first:
-        folder.last.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.path.parent)
+        make_folder(folder.path)
+        folder.make()
         if keep is not None:
             keep(folder, unit, width, settings, model)
     world.tell(None)
@@ -288,3 +290,10 @@ def _failed(problem: Problem, model: nn.Module) -> dict[str, float]:
     measure = measure_of(problem.whole, scores)
     worst = -math.inf if measure.large else math.inf
     return {**dict.fromkeys(scores, math.inf), measure.name: worst, VALID: math.inf}
+
+
+def _scores(path: Path) -> dict[str, float]:
+    found = document(path)
+    if not isinstance(found, dict) or not all(type(v) in (int, float) for v in found.values()):
+        raise ValueError(f"{path} holds no scores: delete it, and they are made again")
+    return found

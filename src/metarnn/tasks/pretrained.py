@@ -17,8 +17,9 @@ from torch import nn
 from metarnn.cells import check
 from metarnn.graph import save as save_graph
 from metarnn.graph import trace_cell
-from metarnn.graph.files import beside, write
+from metarnn.graph.files import beside, document, write
 from metarnn.layers import Recurrent
+from metarnn.tasks.affordable import affordable
 from metarnn.tasks.unit import moved, saved
 
 MODEL, WEIGHTS, CELL = "model.json", "model.safetensors", "cell.json"
@@ -74,9 +75,11 @@ def from_pretrained(source: str | os.PathLike[str]) -> nn.Module:
         raise FileNotFoundError(
             f"{folder} has no {WEIGHTS} yet: a run has it after its first validation"
         )
+    if not (folder / WEIGHTS).is_file():
+        raise ValueError(f"{folder / WEIGHTS} is no plain file")
     try:
         model.load_state_dict(load_file(folder / WEIGHTS))
-    except (RuntimeError, SafetensorError) as error:
+    except (RuntimeError, SafetensorError, ValueError, KeyError) as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {folder / MODEL}: {error}") from None
     return model.eval()
 
@@ -86,13 +89,15 @@ def described(folder: Path) -> nn.Module:
     path = folder / MODEL
     if not path.exists():
         raise FileNotFoundError(f"{folder} holds no model: there is no {MODEL} in it")
+    description = document(path)
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
         kind = check.one_of("kind", description["kind"], KINDS)
         options = description["options"]
+        # Of a unit from a file nowhere else than here, whatever is written there.
         options["cell"] = moved(options["cell"], str(folder / CELL))
-        return importlib.import_module(KINDS[kind]).restore(description)
-    except (ValueError, KeyError, TypeError) as error:
+        restore = importlib.import_module(KINDS[kind]).restore
+        return affordable(lambda: restore(description))
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{path} describes no model: {error}") from None
 
 

@@ -66,12 +66,12 @@ class Session:
             return y
         old = [k for k, place in enumerate(known) if place >= 0]
         new = [k for k, place in enumerate(known) if place < 0]
-        found: dict[int, Tensor] = {}
+        found: list[Tensor] = []
         if old:
             places = torch.tensor([known[k] for k in old], device=x.device)
             y, state = self.model.step(x[old], _mapped(self._state, lambda s: s[:, places]))
             self._state = _merged(self._state, state, lambda s, n: s.index_copy(1, places, n))
-            found |= dict(zip(old, y, strict=True))
+            found.append(y)
         if new:
             y, state = self.model.step(x[new], None)
             if self._state is None:
@@ -80,8 +80,8 @@ class Session:
                 self._state = _merged(self._state, state, lambda s, n: torch.cat([s, n], 1))
             for k in new:
                 self._place[names[k]] = len(self._place)
-            found |= dict(zip(new, y, strict=True))
-        return torch.stack([found[k] for k in range(len(x))])
+            found.append(y)
+        return torch.cat(found)[torch.tensor([*old, *new], device=x.device).argsort()]
 
     def end(self, streams: Sequence[Hashable]) -> None:
         """Forget these streams: what is fed to one of their names begins anew."""
@@ -103,18 +103,36 @@ class Session:
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Go on from states that were saved; the model must be the one they are of."""
+        name = os.fspath(path)
+        if not os.path.isfile(name):
+            raise FileNotFoundError(f"there is no file {name}")
         try:
-            with safe_open(os.fspath(path), "pt") as file:
+            with safe_open(name, "pt") as file:
                 notes = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             if notes.get("format") != "metarnn-session":
                 raise ValueError("it holds no states of a session")
             device = next(self.model.parameters()).device
             state = _unflattened(json.loads(notes["state"]), tensors, device)
             names = json.loads(notes["streams"])
-        except (SafetensorError, ValueError, KeyError) as error:
-            raise ValueError(f"{os.fspath(path)} cannot be restored: {error}") from None
+            _check_streams(names, tensors)
+        except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise ValueError(f"{name} cannot be restored: {error}") from None
         self._state, self._place = state, {name: k for k, name in enumerate(names)}
+
+
+def _check_streams(names: Any, tensors: dict[str, Tensor]) -> None:
+    """One column of every state a stream."""
+    if not isinstance(names, list) or not all(isinstance(n, str | int | float) for n in names):
+        raise ValueError("the names of its streams are no texts or numbers")
+    if len(set(names)) != len(names):
+        raise ValueError("two of its streams have one name")
+    for key, tensor in tensors.items():
+        if tensor.dim() < 2 or tensor.shape[1] != len(names) or not tensor.is_floating_point():
+            found = f"{list(tensor.shape)} of {str(tensor.dtype).removeprefix('torch.')}"
+            raise ValueError(
+                f"{key} is {found}: expected a column for each of {len(names)} streams"
+            )
 
 
 def _mapped(state: Any, f: Any) -> Any:

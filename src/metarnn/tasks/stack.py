@@ -11,7 +11,7 @@ from torch import nn
 from metarnn.cells import Cell, check
 from metarnn.layers import Recurrent
 from metarnn.tasks import unit as units
-from metarnn.tasks.language.model import parse_count, solve_width
+from metarnn.tasks.language.model import MOST_LAYERS, parse_count, solve_width
 from metarnn.tasks.unit import Make
 
 
@@ -59,7 +59,7 @@ def build_stack(
     With `unit`, a function of the widths of input and state, that is the recurrent unit.
     """
     check.size("width", options.width)
-    layers = check.size("layers", options.layers)
+    layers = check.size("layers", options.layers, most=MOST_LAYERS)
     made = build_unit(options, inputs) if unit is None else unit(inputs, options.width)
     return units.layers(
         options.cell,

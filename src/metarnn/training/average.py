@@ -70,7 +70,8 @@ class Average:
         expected = {n: w.shape for n, w in self.parameters.items()} if count else {}
         found = {name: getattr(value, "shape", None) for name, value in values.items()}
         if found != expected:
-            wrong = next(n for n in {**expected, **found} if expected.get(n) != found.get(n))
+            every = [*expected, *found]
+            wrong = next((n for n in every if expected.get(n) != found.get(n)), every[-1])
             raise ValueError(
                 f"the average of {wrong!r} has the shape {found.get(wrong)}: "
                 f"expected {expected.get(wrong)}, that of the model"

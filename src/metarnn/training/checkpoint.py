@@ -17,11 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from metarnn.graph.files import beside
+from metarnn.graph.files import beside, content
 from metarnn.training.tree import flatten, parse, unflatten
 
 FORMAT, VERSION = "metarnn-checkpoint", 1
 KEY = "metarnn"  # under which the header holds the JSON
+LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
 
 
 class CheckpointError(ValueError):
@@ -82,12 +83,31 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, st
     name = os.fspath(path)
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no checkpoint {name}")
-    # Read at once: safe_open opens a file twice, between which a training may put a new one there.
-    data = Path(path).read_bytes()
     try:
-        return parse(data)
-    except (SafetensorError, ValueError, RecursionError) as error:
+        _check_size(path)
+        # Read at once: safe_open opens a file twice, between which a training may put a new one
+        # there.
+        return parse(content(path))
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{name} is damaged: {error}") from None
+
+
+def _check_size(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that is not as long as its header says, before memory is taken for it."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > LONGEST_HEADER:
+            raise ValueError(f"a header of {size:,} bytes: expected at most {LONGEST_HEADER:,}")
+        header = json.loads(file.read(size))
+        whole = os.fstat(file.fileno()).st_size
+    if not isinstance(header, dict):
+        raise ValueError("its header is no object")
+    try:
+        ends = [int(header[key]["data_offsets"][1]) for key in header if key != "__metadata__"]
+    except (KeyError, TypeError, IndexError, OverflowError):
+        raise ValueError("its header does not tell where tensors lie") from None
+    if (end := max(ends, default=0)) != whole - 8 - size:
+        raise ValueError(f"its tensors take {end:,} bytes, and {whole - 8 - size:,} are there")
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:

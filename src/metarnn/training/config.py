@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from metarnn.cells import check
-from metarnn.graph.files import write
+from metarnn.graph.files import text, write
 
 T = TypeVar("T")
+LARGEST_TOML = 2**20  # bytes
 
 
 def to_toml(settings: Any, without: Collection[str] = ()) -> str:
@@ -39,10 +40,12 @@ def save(path: Path, task: str, settings: Any, without: Collection[str] = ()) ->
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The keys of a TOML file; a ValueError names the file where it is not one."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        found = text(path, LARGEST_TOML)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {os.fspath(path)}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    try:
+        return tomllib.loads(found)
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         raise ValueError(f"{os.fspath(path)} is not TOML: {error}") from None
 
 
@@ -58,7 +61,10 @@ def from_keys(kind: type[T], keys: Mapping[str, Any], source: str) -> T:
             values[name] = _checked(name, value, hints[name])
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from None
-    return kind(**values)
+    try:
+        return kind(**values)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{source}: {error}") from None
 
 
 def _checked(name: str, value: Any, hint: Any) -> Any:
@@ -73,7 +79,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         if len(kinds) != len(value):
             check.refuse(name, value, f"a list of {len(kinds)}")
         return tuple(_checked(name, v, k) for v, k in zip(value, kinds, strict=True))
-    if hint is float and type(value) is int:
+    if hint is float and type(value) is int and abs(value) < 2**1023:
         return float(value)
     if type(value) is not hint:
         words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

@@ -14,11 +14,11 @@ import fcntl
 import os
 import shutil
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
-from metarnn.graph.files import beside
+from metarnn.graph.files import append_to, beside, make_folder, tidy
 
 
 class FolderError(ValueError):
@@ -47,18 +47,24 @@ class Folder:
             raise FolderError(f"{self} is a file: expected a folder, or a name not yet taken")
         return any(entry.name != ".lock" for entry in self.path.iterdir())
 
+    def make(self) -> None:
+        """Make the folder, for a caller that holds the lock of one around it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.last.parent)
+
     @contextmanager
-    def locked(self, *, resume: bool) -> Iterator[None]:
+    def locked(self, *, resume: bool) -> Generator[None, None, None]:
         """Make the folder, and keep every other process from training into it meanwhile."""
         if not resume and self.exists():
             raise FolderError(
                 f"{self} holds a run already. Continue it with --resume, or give another --out"
             )
         try:
-            self.last.parent.mkdir(parents=True, exist_ok=True)
-            lock = open(self.path / ".lock", "a+", encoding="utf-8")  # noqa: SIM115
+            self.make()
+            lock = open(append_to(self.path / ".lock"), "a+", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
-            raise FolderError(f"{self} cannot be written to: {error.strerror}") from None
+            why = error.strerror or error
+            raise FolderError(f"{self} cannot be written to: {why}") from None
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,7 +79,7 @@ class Folder:
             lock.truncate(0)
             lock.write(f"process {os.getpid()} on {socket.gethostname()}")
             lock.flush()
-            self._tidy()
+            tidy(self.path)
             yield
             lock.truncate(0)
 
@@ -87,13 +93,3 @@ class Folder:
                 os.link(self.last, new)
             except OSError:
                 shutil.copyfile(self.last, new)
-
-    def _tidy(self) -> None:
-        """Remove what a process left behind that was killed while it wrote."""
-        files = (self.config, self.metrics, self.model, self.last, self.best)
-        patterns = [f".{file.name}.*" for file in files]
-        patterns.append(".tmp??????")  # the name under which safetensors writes
-        for folder in (self.path, self.last.parent):
-            for left in (path for pattern in patterns for path in folder.glob(pattern)):
-                with suppress(OSError):
-                    left.unlink()

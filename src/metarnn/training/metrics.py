@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from metarnn.graph.files import append_to
+
 
 class Metrics:
     """A file that grows by one line of JSON a measurement.
@@ -24,7 +26,11 @@ class Metrics:
         self.path = path
         self._board = None if tensorboard is None else _board(tensorboard)
         if path is not None and path.exists() and self.size > size:
-            os.truncate(path, size)
+            handle = append_to(path)
+            try:
+                os.ftruncate(handle, size)
+            finally:
+                os.close(handle)
 
     @property
     def size(self) -> int:
@@ -44,14 +50,14 @@ class Metrics:
             for name, value in numbers.items()
         }
         line = json.dumps({"step": step, **plain}) + "\n"
-        with open(self.path, "ab", buffering=0) as file:
-            before = file.tell()
+        with open(append_to(self.path), "ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
             data = line.encode()
             try:
                 if file.write(data) != len(data):
                     raise OSError(f"cannot write {self.path}: no space left")
             except OSError:
-                os.truncate(self.path, before)
+                os.ftruncate(file.fileno(), before)
                 raise
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from metarnn.cells import check
 from metarnn.training.settings import Settings
 
 
@@ -19,6 +20,15 @@ class Position:
     scores: list[float] = field(default_factory=list)  # of all validations
     best: float = math.inf
     best_step: int = 0
+    slowed: float = 1.0  # what spikes of the loss have made of the learning rate
+
+    def __post_init__(self) -> None:
+        for name in ("step", "validated", "best_step"):
+            check.size(name, getattr(self, name), least=0)
+        for name in ("elapsed", "tokens", "slowed"):
+            check.number(name, getattr(self, name))
+        if not all(isinstance(score, float | int) for score in (self.best, *self.scores)):
+            check.refuse("scores", self.scores, "a list of numbers")
 
     def due(self, every: int) -> bool:
         """Whether it is time for what is done every so many steps; 0 for never."""

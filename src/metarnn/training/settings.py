@@ -38,6 +38,13 @@ class Settings:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number type of matrix products: bfloat16 is mixed precision, weights stay float32."""
 
+    deterministic: bool = False
+    """Only computations that give the same bits each time, also on a GPU, where that costs speed;
+    what has none there is refused."""
+    spike: float = 0.0
+    """Go back to the last checkpoint, and halve the learning rate, when the loss is this many times
+    the usual one (3), or no number; 0 for never."""
+
     optimizer: Literal["adamw", "sgd"] = "adamw"
     """What turns gradients into updates."""
     lr: float = 1e-3
@@ -106,12 +113,14 @@ class Settings:
         for name in ("steps", "seed", "warmup", "nonmono", "validate_every", "patience"):
             check.size(name, getattr(self, name), least=0)
         check.size("save_every", self.save_every, least=0)
-        for name in ("epochs", "minutes", "lr", "momentum", "weight_decay", "clip"):
+        for name in ("epochs", "minutes", "lr", "momentum", "weight_decay", "clip", "spike"):
             if check.number(name, getattr(self, name)) < 0:
                 check.refuse(name, getattr(self, name), "a number not below 0")
         for name in ("ema", "floor", "momentum"):
             if not 0 <= check.number(name, getattr(self, name)) < 1:
                 check.refuse(name, getattr(self, name), "a number from 0 to below 1")
+        if 0 < self.spike <= 1:
+            check.refuse("spike", self.spike, "0, or a number above 1: times the usual loss")
         check.one_of("optimizer", self.optimizer, OPTIMIZERS)
         check.one_of("clip_by", self.clip_by, ("norm", "value", "adaptive"))
         rule(

@@ -15,17 +15,22 @@ from torch import Tensor, nn
 
 from metarnn.cells import check
 from metarnn.gradients import rule
-from metarnn.tasks.task import Loss, Task
+from metarnn.tasks.task import Loss, Shard, Task
 from metarnn.training import checkpoint, generators, optimizer, world
 from metarnn.training.average import Average, stalled
+from metarnn.training.blame import first_broken
+from metarnn.training.deterministic import deterministic
 from metarnn.training.folder import Folder
-from metarnn.training.guard import Guard
+from metarnn.training.guard import ADVICE, Guard, NotFinite
 from metarnn.training.interrupt import Interrupted, Interruption
+from metarnn.training.memory import answered
 from metarnn.training.metrics import Metrics
 from metarnn.training.position import Position
 from metarnn.training.progress import SILENT, Progress, Report, scores_in_words
 from metarnn.training.schedule import factor
 from metarnn.training.settings import Settings
+from metarnn.training.spike import LOWER, MOST, Spikes
+from metarnn.training.tree import pack, unpack
 from metarnn.training.world import World, find_device
 
 
@@ -104,7 +109,10 @@ class Trainer:
         self._sums: dict[str, float | Tensor] = {}  # since the last line of metrics
         self._measured = 0  # bytes of metrics that belong to where we stand
         self._saved: tuple[int, int] | None = None
+        self._last: tuple[Any, Any] | None = None  # the last part of a batch, and its state
         self._best_weights: dict[str, Tensor] | None = None
+        self.spikes = Spikes(settings.spike)
+        self._good: Tensor | None = None  # where to go back to when the loss spikes
         self._start_clock()
         generators.seed_all(settings.seed + self.world.rank)
         self.world.share_weights(list(checkpoint.weights(self.model).values()))
@@ -115,7 +123,8 @@ class Trainer:
             board = self.folder.path / "tensorboard" if self.settings.tensorboard else None
             self.metrics = Metrics(self.folder.metrics, self._measured, board)
         self._start_clock()
-        with self.interruption.watched(), self.progress:
+        with self.interruption.watched(), self.progress, deterministic(self.settings.deterministic):
+            self._keep_good()
             reason = self._train()
         self.metrics.close()
         if reason != "interrupted":
@@ -136,7 +145,16 @@ class Trainer:
                     self._validate()
                 if reason := self._why_stop():
                     break
-                self.update()
+                try:
+                    self.update()
+                except NotFinite as error:
+                    if not s.spike:
+                        raise
+                    self._go_back(error)
+                    continue
+                if self._spiked():
+                    self._go_back(None)
+                    continue
                 if self.at.due(s.log_every):
                     self._log()
                 if self.at.due(s.save_every):
@@ -155,19 +173,63 @@ class Trainer:
         s, at = self.settings, self.at
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
-        loss, count, scale = self._gradients()
+        with answered(at.step + 1, s.batch, self.shards[0].count, self._attempt):
+            loss, count, scale = self._gradients()
         progress = at.scheduled(s, self.batches_per_epoch)
         share = factor(s.schedule, at.step + 1, progress, warmup=s.warmup, floor=s.floor)
-        optimizer.set_lr(self.optimizer, s.lr * share * scale)
+        optimizer.set_lr(self.optimizer, s.lr * share * scale * at.slowed)
         norm, norms, clipped = optimizer.clip(self.parameters, s.clip, s.clip_by)
         self._note_clipping(norm, clipped, count / self.world.size)
-        self.guard.look(at.step + 1, loss, norms)
+        try:
+            self.guard.look(at.step + 1, loss, norms)
+        except NotFinite as error:
+            raise error.at(self._broken_layer()) from None
         self.optimizer.step()
         if s.ema or self.average.count:
             self.average.update()
         at.step += 1
         at.tokens += count
         at.elapsed = time.monotonic() - self._began
+
+    def _attempt(self, parts: int) -> None:
+        """Compute the gradients of one of so many parts, for nothing but to see whether it fits."""
+        self.optimizer.zero_grad(set_to_none=True)
+        batch = next(self.task.batches(Shard(0, parts)))
+        self.rule.step(self.model, batch, None)
+
+    def _broken_layer(self) -> str:
+        """Where the last batch goes wrong, as far as the same computation tells it."""
+        last = self._last
+        if last is None or self.world.device.type == "cuda":
+            return ""  # on a GPU the weights have moved on
+        before = generators.states()
+        try:
+            return first_broken(self.model, lambda: self.task.loss(self.model, *last))
+        finally:
+            generators.restore(before)
+
+    def _spiked(self) -> bool:
+        """Whether the loss spiked on any process: the same answer on all of them."""
+        if not self.settings.spike or self.guard.loss is None:
+            return False
+        return self.spikes.seen(self.world.largest([self.guard.loss])[0])
+
+    def _keep_good(self) -> None:
+        if self.settings.spike:
+            self._good = pack(self.state_dict())
+
+    def _go_back(self, error: NotFinite | None) -> None:
+        """To the last checkpoint, with a lower rate; the error stands if that was tried enough."""
+        slowed, step = self.at.slowed * LOWER, self.at.step
+        if self._good is None or slowed < LOWER**MOST:
+            why = f"the loss spiked {MOST} times, at last at step {step}. {ADVICE}"
+            raise error or ArithmeticError(why)
+        self.load_state_dict(unpack(self._good))
+        self.at.slowed = slowed
+        self._keep_good()
+        self.metrics.add(step, {"spike": step, "back_to": self.at.step, "slowed": slowed})
+        told = f"step {step}: the loss spiked; back to step {self.at.step}"
+        self.progress.say(f"{told}, the learning rate times {slowed:g}")
 
     def _gradients(self) -> tuple[Tensor, float, float]:
         """The gradients of the mean loss over all parts of a batch, in `.grad`.
@@ -178,7 +240,9 @@ class Trainer:
         device = self.world.device
         ours, scale, total = 0.0, 1.0, torch.zeros((), dtype=torch.float64, device=device)
         for k, batches in enumerate(self.batches):
-            found = self.rule.step(self.model, next(batches), self.carried[k])
+            batch = next(batches)
+            self._last = (batch, self.carried[k])
+            found = self.rule.step(self.model, batch, self.carried[k])
             found.put(self.model)
             self.carried[k] = found.carried
             total += found.value
@@ -287,9 +351,14 @@ class Trainer:
         self.guard.check()
         if best:
             self._keep_best()
-        if self.folder is None or self._saved == (self.at.step, self.at.validated):
+        if self._saved == (self.at.step, self.at.validated):
+            return
+        if self.folder is None:
+            self._keep_good()
             return
         state = self.state_dict()
+        if self.settings.spike:
+            self._good = pack(state)
         if self.world.is_first:
             checkpoint.save(self.folder.last, state)
             if best:
@@ -323,6 +392,7 @@ class Trainer:
             "position": asdict(self.at),
             "sums": dict(zip(names, sums, strict=True)),
             "metrics": self.metrics.size,
+            "spikes": self.spikes.state,
             "batches": self.batches[0].state_dict(),
             "carried": world.join(parts),
             "random": self.world.gather(generators.states()),
@@ -338,6 +408,7 @@ class Trainer:
             ours = 1.0 if self.world.is_first else 0.0  # the sums were of all processes
             self._sums = {name: ours * value for name, value in state["sums"].items()}
             self._measured = int(state["metrics"])
+            self.spikes.state = state.get("spikes", (0.0, 0))
             for batches in self.batches:
                 batches.load_state_dict(state["batches"])
             device = self.world.device
@@ -346,8 +417,8 @@ class Trainer:
                 generators.restore(state["random"][self.world.rank])
             else:  # other processes than those that saved: all begin anew, none like another
                 generators.seed_all(hash((self.settings.seed, self.at.step, self.world.rank)))
+            self._start_clock()
         self._saved = (self.at.step, self.at.validated)
-        self._start_clock()
 
     def resume(self) -> bool:
         """Go on from the folder's last checkpoint; False if there is none yet."""

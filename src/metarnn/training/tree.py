@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -73,7 +74,12 @@ def unpack(message: Tensor) -> Any:
 
 
 def parse(data: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the metadata of safetensors data."""
-    tensors = {name: tensor.clone() for name, tensor in load(data).items()}
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    """The tensors and the metadata of safetensors data; a ValueError where it is damaged."""
+    try:
+        tensors = {name: tensor.clone() for name, tensor in load(data).items()}
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except (SafetensorError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        # KeyError: a number type that torch does not have. RuntimeError and TypeError: a shape with
+        # a 0 in it whose other sizes are too large.
+        raise ValueError(str(error)) from None
     return tensors, header.get("__metadata__") or {}

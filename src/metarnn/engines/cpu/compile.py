@@ -11,6 +11,7 @@ import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -62,7 +63,8 @@ def _machine() -> str:
 def cache_folder() -> Path | None:
     """Where compiled files are kept; None where no folder of our own can be had.
 
-    Code is loaded from there, so the folder must belong to this user and be closed to others.
+    Code is loaded from there, so the folder must belong to this user and be closed to others, and
+    nobody else may put another one in its place.
     """
     base = os.environ.get("METARNN_CACHE")
     if not base:
@@ -71,12 +73,20 @@ def cache_folder() -> Path | None:
     folder = Path(base)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = folder.resolve(strict=True)
         info = folder.stat()
         if info.st_uid != os.getuid() or info.st_mode & 0o022 or not os.access(folder, os.W_OK):
             return None
-    except OSError:
+        return folder if all(map(_guarded, folder.parents)) else None
+    except (OSError, RuntimeError):  # RuntimeError: links that go round in a circle
         return None
-    return folder
+
+
+def _guarded(folder: Path) -> bool:
+    """Whether no stranger can rename what is in a folder."""
+    info = folder.stat()
+    sticky = bool(info.st_mode & stat.S_ISVTX)
+    return info.st_uid in (0, os.getuid()) and (sticky or not info.st_mode & 0o002)
 
 
 @functools.cache
@@ -134,8 +144,13 @@ def _trim(folder: Path) -> None:
 
 
 def _intact(target: Path, seal: Path) -> bool:
-    """Whether a cached file is what was written: loading a damaged one could end the process."""
+    """Whether a cached file is this user's, and what was written: loading a damaged one could end
+    the process."""
     try:
+        for path in (target, seal):
+            info = path.lstat()
+            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o022:
+                return False
         return hashlib.sha256(target.read_bytes()).hexdigest().encode() == seal.read_bytes()
     except OSError:
         return False
@@ -164,5 +179,7 @@ def _build(source: str, target: Path, seal: Path) -> None:
         sealed.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
         # Two processes may build the same, and compilers give the same bytes for it; were it
         # otherwise, a seal that does not fit would only make the next process build again.
+        for path in (built, sealed):
+            path.chmod(0o600)  # whatever the umask: what others could write is not loaded
         os.replace(built, target)
         os.replace(sealed, seal)

@@ -82,6 +82,8 @@ class Scheme:
         classes = tuple(sorted({name for e in examples for name in _names(e.label)}, key=_order))
         if len(classes) < (1 if kind in ("ctc", "multi") else 2):
             check.refuse("classes", classes, "two different labels at least")
+        if len({isinstance(e.x, str) for e in examples}) > 1:
+            check.refuse("x", "texts and numbers", "one of them in all examples")
         if isinstance(examples[0].x, str):
             alphabet = "".join(sorted({c for e in examples for c in e.x}))
             length = max(len(e.x) for e in examples)

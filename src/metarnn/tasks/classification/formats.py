@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,15 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from metarnn.graph.check import shown
+from metarnn.graph.files import content
+from metarnn.graph.files import text as content_text
 from metarnn.tasks.classification.examples import Example, Kind
 from metarnn.tasks.classification.images import SUFFIXES as IMAGES
 from metarnn.tasks.classification.images import read_image
+from metarnn.tasks.packed import arrays as read_arrays
+from metarnn.tasks.rows import csv_rows
 
 Found = tuple[Kind, list[Example]]
 LABELS = ("label", "class", "target", "y")
 GROUPS = ("id", "sequence", "series", "case_id")
 TIMES = ("time", "t", "timestamp")
 MISSING = ("", "?", "nan", "na", "null", "none")
+# Numbers of a table for each character of its line: channels of very different lengths leave most
+# of a table empty, and two of a million steps and channels would be a table of 10¹².
+ROOM = 64
 
 
 def read_ts(path: Path) -> Found:
@@ -28,22 +35,21 @@ def read_ts(path: Path) -> Found:
     """
     header: dict[str, list[str]] = {}
     examples, data = [], False
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            line = line.strip()
-            if not line or line.startswith(("#", "%")):
-                continue
-            if not data:
-                if not line.startswith("@"):
-                    raise _wrong(path, number, f"{line[:40]!r} before @data")
-                key, *rest = line[1:].split()
-                data = key.lower() == "data"
-                header[key.lower()] = rest
-                continue
-            try:
-                examples.append(_ts_case(line, header))
-            except ValueError as error:
-                raise _wrong(path, number, str(error)) from None
+    for number, line in enumerate(content(path).decode(errors="replace").split("\n"), 1):
+        line = line.strip()
+        if not line or line.startswith(("#", "%")):
+            continue
+        if not data:
+            key, *rest = line[1:].split() or [""]
+            if not line.startswith("@") or not key:
+                raise _wrong(path, number, f"{line[:40]!r} before @data")
+            data = key.lower() == "data"
+            header[key.lower()] = rest
+            continue
+        try:
+            examples.append(_ts_case(line, header))
+        except ValueError as error:
+            raise _wrong(path, number, str(error)) from None
     if not data:
         raise ValueError(f"{path}: there is no @data in it, so it is no .ts file")
     return "one", examples
@@ -51,12 +57,12 @@ def read_ts(path: Path) -> Found:
 
 def _ts_case(line: str, header: dict[str, list[str]]) -> Example:
     labelled = header.get("classlabel", ["true"])[:1] != ["false"]
-    timed = header.get("timestamps", ["false"])[0].lower() == "true"
+    timed = [word.lower() for word in header.get("timestamps", [])[:1]] == ["true"]
     if timed:
         dimensions, label = _ts_timed(line, labelled)
         steps = sorted({t for dimension in dimensions for t in dimension})
         place = {t: k for k, t in enumerate(steps)}
-        x = np.full((len(steps), len(dimensions)), np.nan, np.float32)
+        x = _empty(len(steps), len(dimensions), line)
         for channel, dimension in enumerate(dimensions):
             for t, value in dimension.items():
                 x[place[t], channel] = value
@@ -65,7 +71,7 @@ def _ts_case(line: str, header: dict[str, list[str]]) -> Example:
     rows = [[_number(v) for v in text.split(",")] for text in texts]
     if not rows:
         raise ValueError(f"{line[:40]!r} has no values before a label")
-    x = np.full((max(map(len, rows)), len(rows)), np.nan, np.float32)
+    x = _empty(max(map(len, rows)), len(rows), line)
     for channel, values in enumerate(rows):
         x[: len(values), channel] = values
     return Example(x, label.strip() or None if label.strip() != "?" else None)
@@ -77,30 +83,36 @@ def _ts_timed(line: str, labelled: bool) -> tuple[list[dict[float, float]], str 
     if labelled:
         body, _, label = line.rpartition(":")
     dimensions: list[dict[float, float]] = [{}]
-    rest = body.strip()
-    while rest:
-        if rest[0] == ":":
+    body, at = body.strip(), 0
+    while at < len(body):
+        if body[at] == ":":
             dimensions.append({})
-        elif rest[0] == "(":
-            end = rest.find(")")
-            when, comma, value = rest[1:end].rpartition(",")
+        elif body[at] == "(":
+            end = body.find(")", at)
+            when, comma, value = body[at + 1 : max(end, at)].rpartition(",")
             if end < 0 or not comma:
-                raise ValueError(f"{rest[:30]!r} is no (time,value)")
+                raise ValueError(f"{body[at : at + 30]!r} is no (time,value)")
             dimensions[-1][_time(when)] = _number(value)
-            rest = rest[end:]
-        elif rest[0] not in ", ":
-            raise ValueError(f"{rest[:30]!r} is no (time,value)")
-        rest = rest[1:]
+            at = end
+        elif body[at] not in ", ":
+            raise ValueError(f"{body[at : at + 30]!r} is no (time,value)")
+        at += 1
     return dimensions, label
+
+
+def _empty(steps: int, channels: int, line: str) -> np.ndarray:
+    """[steps, channels] of missing numbers, if what is written in the line is in proportion."""
+    if steps * channels > ROOM * len(line):
+        raise ValueError(f"{channels:,} channels and {steps:,} steps, of which most are missing")
+    return np.full((steps, channels), np.nan, np.float32)
 
 
 def read_csv(path: Path) -> Found:
     """CSV with a header. With a column `id`, `sequence` or `series` a row is a step; else a row is
     a sequence of its numeric columns, or a `text`. The label is in the column `label`, `class`,
     `target` or `y`, or the last. Where the labels of one sequence differ, they are tags."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
-        rows = [row for row in csv.reader(file, dialect) if row]
+    dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
+    rows = csv_rows(path, dialect)
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a header and at least one row")
     names = [name.strip().lower() for name in rows[0]]
@@ -160,7 +172,7 @@ def read_jsonl(path: Path) -> Found:
     kinds: dict[str, Kind] = {"label": "one", "tags": "tags", "labels": "multi", "target": "ctc"}
     kind: Kind | None = None
     examples = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(content_text(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -178,7 +190,7 @@ def read_jsonl(path: Path) -> Found:
             times = None if times is None else np.array([_time(t) for t in times], np.float64)
             x = row["x"] if "x" in row else row["text"]
             examples.append(Example(x if isinstance(x, str) else _rows(x), label, times))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise _wrong(path, number, str(error)) from None
         except KeyError:
             raise _wrong(path, number, "there is no 'x' and no 'text'") from None
@@ -188,21 +200,20 @@ def read_jsonl(path: Path) -> Found:
 def read_npz(path: Path) -> Found:
     """Arrays `x` [N, T] or [N, T, C] and `y`, perhaps `lengths` [N] and `times` [N, T]; y is [N],
     [N, T] (tags) or, of 0 and 1 in fewer columns than steps, [N, K] (several labels)."""
-    with np.load(path, allow_pickle=False) as arrays:
-        return _arrays({name: arrays[name] for name in arrays.files}, str(path))
+    return _arrays(read_arrays(path), str(path))
 
 
 def read_npz_splits(path: Path) -> dict[str, Found] | None:
     """The splits of a file with `x_train`, `y_train`, `x_test`, … in it."""
-    with np.load(path, allow_pickle=False) as arrays:
-        splits = [name[2:] for name in arrays.files if name.startswith("x_")]
-        return {
-            split: _arrays(
-                {n.removesuffix(f"_{split}"): arrays[n] for n in arrays.files if n.endswith(split)},
-                f"{path} ({split})",
-            )
-            for split in splits
-        } or None
+    arrays = read_arrays(path)
+    splits = [name[2:] for name in arrays if name.startswith("x_")]
+    return {
+        split: _arrays(
+            {n.removesuffix(f"_{split}"): arrays[n] for n in arrays if n.endswith(split)},
+            f"{path} ({split})",
+        )
+        for split in splits
+    } or None
 
 
 def _arrays(arrays: dict[str, np.ndarray], source: str) -> Found:
@@ -210,13 +221,20 @@ def _arrays(arrays: dict[str, np.ndarray], source: str) -> Found:
         raise ValueError(f"{source}: has {', '.join(arrays)}; expected x, y")
     x = arrays["x"]
     x = x[:, :, None] if x.ndim == 2 else x
-    if x.ndim != 3:
-        raise ValueError(f"{source}: x has the shape {x.shape}; expected [N, T] or [N, T, C]")
+    if x.ndim != 3 or x.dtype.kind not in "biuf":
+        found = f"the shape {x.shape} of {x.dtype}"
+        raise ValueError(f"{source}: x has {found}; expected numbers [N, T] or [N, T, C]")
     n, steps, _ = x.shape
     lengths = arrays.get("lengths", np.full(n, steps))
+    if lengths.shape != (n,) or lengths.dtype.kind not in "iu" or not _within(lengths, steps):
+        found = f"the shape {lengths.shape} of {lengths.dtype}"
+        raise ValueError(f"{source}: lengths has {found}; expected [{n}] from 1 to {steps}")
     times = arrays.get("times")
+    if times is not None and (times.shape != (n, steps) or times.dtype.kind not in "biuf"):
+        found = f"the shape {times.shape} of {times.dtype}"
+        raise ValueError(f"{source}: times has {found}; expected numbers [{n}, {steps}]")
     y, kind = arrays.get("y"), "one"
-    if y is not None and (y.ndim > 2 or len(y) != n):
+    if y is not None and (y.ndim not in (1, 2) or len(y) != n):
         raise ValueError(f"{source}: y has the shape {y.shape}; expected [{n}, …]")
     if y is not None and y.ndim == 2 and y.shape[1] > 1:
         kind = "tags" if y.shape[1] == steps else "multi"
@@ -234,10 +252,14 @@ def _arrays(arrays: dict[str, np.ndarray], source: str) -> Found:
     return kind, examples
 
 
+def _within(lengths: np.ndarray, steps: int) -> bool:
+    return bool((lengths >= 1).all() and (lengths <= steps).all())
+
+
 def read_text(path: Path) -> Found:
     """A text a line: `label<TAB>text`."""
     examples = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(content_text(path).splitlines(), 1):
         label, tab, text = line.partition("\t")
         if not line.strip():
             continue
@@ -260,7 +282,7 @@ def read_folder(path: Path, pixels: bool = False) -> Found:
                 )
                 examples.append(Example(rows, folder.name))
             elif suffix == ".txt":
-                examples.append(Example(file.read_text(encoding="utf-8"), folder.name))
+                examples.append(Example(content_text(file), folder.name))
     if len({isinstance(e.x, str) for e in examples}) != 1:
         raise ValueError(f"{path}: expected a folder a class, with images or with .txt in them")
     return "one", examples
@@ -283,22 +305,23 @@ def read(path: Path) -> Found:
         raise ValueError(f"{path}: expected a file that ends in {', '.join(READERS)}")
     try:
         kind, examples = reader(path)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text: {error.reason} at byte {error.start}") from None
+    except ValueError as error:
+        raise error if str(path) in str(error) else ValueError(f"{path}: {error}") from None
     if not examples:
         raise ValueError(f"{path}: there is no example in it")
     return kind, examples
 
 
 def _is_pairs(path: Path) -> bool:
-    with path.open(encoding="utf-8") as file:
-        first = file.readline().rstrip("\n").lower().split("\t")
+    first = content_text(path).split("\n", 1)[0].lower().split("\t")
     return len(first) == 2 and "text" not in first
 
 
 def _rows(x: Sequence[Any]) -> np.ndarray:
     """Numbers, or rows of numbers, with null for what is missing, as [T, C]."""
     nested = [v if isinstance(v, list) else [v] for v in x]
+    if not nested or not nested[0]:
+        raise ValueError("'x' is empty: expected at least one step of one number")
     if len({len(v) for v in nested}) > 1:
         raise ValueError("rows of different lengths in 'x'")
     return np.array([[_number(v) for v in row] for row in nested], np.float32)
@@ -315,14 +338,16 @@ def _number(value: Any) -> float:
         return float("nan")
     try:
         return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{value!r} is no number") from None
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{shown(value)} is no number") from None
 
 
 def _time(value: Any) -> float:
     """A number, or a date as seconds."""
     try:
         return float(value)
+    except OverflowError:
+        raise ValueError(f"{shown(value)} is no time") from None
     except ValueError:
         return float(np.datetime64(str(value).strip().replace(" ", "T"), "ms").astype(float)) / 1000
 

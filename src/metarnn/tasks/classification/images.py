@@ -2,101 +2,125 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from pathlib import Path
 
 import numpy as np
 
+from metarnn.graph.files import content
+
 SUFFIXES = (".png", ".pgm", ".ppm", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+MOST_PIXELS = 2**24  # of an image: what is longer is no sequence to learn from
 CHANNELS = {0: 1, 2: 3, 4: 2, 6: 4}  # of PNG's colour types: grey, RGB, both with transparency
 
 
 def read_image(path: Path) -> np.ndarray:
     """An image; transparency is left out."""
-    content = path.read_bytes()
+    data = content(path)
     found = None
-    if content[:8] == b"\x89PNG\r\n\x1a\n":
-        found = _png(content, path)
-    elif content[:2] in (b"P5", b"P6"):
-        found = _pnm(content, path)
+    try:
+        if data[:8] == b"\x89PNG\r\n\x1a\n":
+            found = _png(data)
+        elif data[:2] in (b"P2", b"P5", b"P6"):
+            found = _pnm(data)
+    except (ValueError, IndexError, struct.error, zlib.error) as error:
+        raise ValueError(f"{path} is a damaged image: {error}") from None
     if found is None:
         found = _pillow(path)
     return np.asarray(found, np.float32)
 
 
-def _png(content: bytes, path: Path) -> np.ndarray | None:
+def _check_pixels(width: int, height: int) -> None:
+    if width < 1 or height < 1 or width * height > MOST_PIXELS:
+        most = f"at least one pixel, and at most {MOST_PIXELS:,}"
+        raise ValueError(f"it says {width:,} × {height:,} pixels: expected {most}")
+
+
+def _png(data: bytes) -> np.ndarray | None:
     """8 bits a number, not interlaced, no palette; None for what is rarer."""
-    at, data, header = 8, b"", None
-    while at + 8 <= len(content):
-        size, kind = struct.unpack(">I4s", content[at : at + 8])
-        body = content[at + 8 : at + 8 + size]
+    at, packed, header = 8, [], None
+    while at + 8 <= len(data):
+        size, kind = struct.unpack(">I4s", data[at : at + 8])
+        body = data[at + 8 : at + 8 + size]
         if kind == b"IHDR":
             header = struct.unpack(">IIBBBBB", body)
         elif kind == b"IDAT":
-            data += body
+            packed.append(body)
         at += 12 + size
     if header is None:
-        raise ValueError(f"{path} is a damaged PNG: it has no header")
+        raise ValueError("it has no header")
     width, height, depth, colour, _, _, interlaced = header
+    _check_pixels(width, height)
     if depth != 8 or colour not in CHANNELS or interlaced:
         return None
     pixel = CHANNELS[colour]
-    try:
-        raw = np.frombuffer(zlib.decompress(data), np.uint8).reshape(height, 1 + width * pixel)
-    except (zlib.error, ValueError) as error:
-        raise ValueError(f"{path} is a damaged PNG: {error}") from None
-    image = np.zeros((height, width, pixel), np.uint8)
-    above = np.zeros((width, pixel), np.int64)
-    for y, line in enumerate(raw):
-        above = _unfiltered(line[0], line[1:].reshape(width, pixel).astype(np.int64), above)
-        image[y] = above
+    line = 1 + width * pixel
+    raw = zlib.decompressobj().decompress(b"".join(packed), height * line)
+    if len(raw) != height * line:
+        raise ValueError(f"{len(raw):,} bytes of pixels: expected {height * line:,}")
+    above = bytes(width * pixel)
+    lines = []
+    for y in range(height):
+        above = _unfiltered(raw[y * line], raw[y * line + 1 : (y + 1) * line], above, pixel)
+        lines.append(above)
+    image = np.frombuffer(b"".join(lines), np.uint8).reshape(height, width, pixel)
     return image[:, :, : pixel - (colour in (4, 6))] / 255
 
 
-def _unfiltered(kind: int, line: np.ndarray, above: np.ndarray) -> np.ndarray:
+def _unfiltered(kind: int, line: bytes, above: bytes, pixel: int) -> bytes:
     """A line of a PNG from its differences: to the left, above, their mean, or Paeth's choice."""
     if kind == 0:
         return line
     if kind == 1:
-        return np.cumsum(line, 0) % 256
+        columns = np.frombuffer(line, np.uint8).reshape(-1, pixel)
+        return np.cumsum(columns, 0, dtype=np.uint8).tobytes()
     if kind == 2:
-        return (line + above) % 256
-    left = upper = np.zeros(line.shape[1], np.int64)
-    for x in range(len(line)):
+        return (np.frombuffer(line, np.uint8) + np.frombuffer(above, np.uint8)).tobytes()
+    # Plain Python, byte by byte: each needs the one before.
+    found = bytearray(bytes(pixel) + line)
+    upper = bytes(pixel) + above
+    for x in range(pixel, len(found)):
+        left, up = found[x - pixel], upper[x]
         if kind == 3:
-            guess = (left + above[x]) // 2
+            guess = (left + up) // 2
         else:
-            p = left + above[x] - upper
-            a, b, c = abs(p - left), abs(p - above[x]), abs(p - upper)
-            guess = np.where((a <= b) & (a <= c), left, np.where(b <= c, above[x], upper))
-        upper = above[x]
-        line[x] = left = (line[x] + guess) % 256
-    return line
+            corner = upper[x - pixel]
+            a, b, c = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+            guess = left if a <= b and a <= c else up if b <= c else corner
+        found[x] = (found[x] + guess) & 255
+    return bytes(found[pixel:])
 
 
-def _pnm(content: bytes, path: Path) -> np.ndarray:
+_WORD = re.compile(rb"(?:\s|#[^\n]*\n)*([^\s#]{1,10})")
+
+
+def _pnm(data: bytes) -> np.ndarray:
+    """Grey (P2 as text, P5) or colour (P6): magic, width, height, largest value, then pixels."""
     words: list[bytes] = []
     at = 0
-    while len(words) < 4:  # magic, width, height, largest value, with comments between
-        end = at
-        while end < len(content) and not content[end : end + 1].isspace():
-            end += 1
-        word = content[at:end]
-        if word.startswith(b"#"):
-            end = content.find(b"\n", at)
-        elif word:
-            words.append(word)
-        at = end + 1
-        if at > len(content):
-            raise ValueError(f"{path} is a damaged {path.suffix[1:]} file: its header ends early")
+    for _ in range(4):
+        word = _WORD.match(data, at)
+        if word is None:
+            raise ValueError("its header ends early")
+        words.append(word[1])
+        at = word.end()
     width, height, largest = map(int, words[1:])
-    kind = np.dtype(">u2") if largest > 255 else np.dtype(np.uint8)
+    _check_pixels(width, height)
+    if not 1 <= largest <= 65535:
+        raise ValueError(f"{largest} as the largest value: expected 1 to 65535")
     pixel = 3 if words[0] == b"P6" else 1
     count = width * height * pixel
-    if len(content) - at < count * kind.itemsize:
-        raise ValueError(f"{path} is damaged: expected {count} numbers after its header")
-    return np.frombuffer(content, kind, count, at).reshape(height, width, pixel) / largest
+    if words[0] == b"P2":
+        numbers = data[at:].split(None, count)[:count]
+        found = np.array([int(number) for number in numbers if len(number) < 10], np.float32)
+    else:
+        kind = np.dtype(">u2") if largest > 255 else np.dtype(np.uint8)
+        found = np.frombuffer(data[at + 1 : at + 1 + count * kind.itemsize], kind)
+    if len(found) != count:
+        raise ValueError(f"{len(found):,} numbers after its header: expected {count:,}")
+    return found.reshape(height, width, pixel) / largest
 
 
 def _pillow(path: Path) -> np.ndarray:
@@ -106,7 +130,11 @@ def _pillow(path: Path) -> np.ndarray:
         raise ModuleNotFoundError(
             f"{path} needs the package pillow: pip install pillow; 8-bit PNG and PGM do not"
         ) from None
-    with Image.open(path) as image:
-        grey = image.mode in ("1", "L", "LA", "I", "I;16")
-        pixels = np.asarray(image.convert("L" if grey else "RGB"))
+    try:
+        with Image.open(path) as image:
+            _check_pixels(*image.size)
+            grey = image.mode in ("1", "L", "LA", "I", "I;16")
+            pixels = np.asarray(image.convert("L" if grey else "RGB"))
+    except Exception as error:  # of many kinds, SyntaxError among them
+        raise ValueError(f"{path} is no image that can be read: {error}") from None
     return pixels.reshape(*pixels.shape[:2], -1) / 255

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,16 @@ import torch
 from torch import Generator, Tensor, nn
 
 from metarnn.cells import check
+from metarnn.graph.files import text
 from metarnn.hyper import Metadata
 from metarnn.meta import Episode
 from metarnn.tasks.fewshot.classes import deal
 from metarnn.tasks.fewshot.family import SPLITS, SequenceNet
-from metarnn.tasks.language.source import EMBEDDED, embedded, find_files
+from metarnn.tasks.language.source import EMBEDDED, PIECE, embedded, find_files, from_file
 from metarnn.tasks.language.vocabulary import Vocabulary
 
 MOST = 200_000  # characters that are read of each text
+PIECES = -(-4 * MOST // PIECE)  # pieces of it that have as many
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Characters:
         return self._stretches(path)
 
     def _stretches(self, path: Path) -> tuple[Tensor, Tensor]:
-        tokens = torch.from_numpy(self.vocabulary.encode(path.read_text(encoding="utf-8")))
+        tokens = torch.from_numpy(self.vocabulary.encode(text(path)))
         count = (len(tokens) - 1) // self.length
         if count < 1:
             least = self.length + 1
@@ -108,7 +111,7 @@ def characters(data: str = "stdlib", length: int = 64, seed: int = 0) -> Charact
         splits = {s: {n: found[n] for n in names} for s, names in deal(list(found), seed).items()}
     else:
         base, files = find_files(data)
-        found = {str(f.relative_to(base)): f.read_text(encoding="utf-8")[:MOST] for f in files}
+        found = {str(f.relative_to(base)): _beginning(f) for f in files}
         tops = {name: name.replace("\\", "/").split("/")[0] for name in found}
         named = set(SPLITS) <= set(tops.values())
         dealt = deal(list(found), seed)
@@ -125,6 +128,10 @@ def characters(data: str = "stdlib", length: int = 64, seed: int = 0) -> Charact
         for split, texts in splits.items()
     }
     return Characters(numbered, vocabulary, length)
+
+
+def _beginning(path: Path) -> str:
+    return "".join(islice(from_file(path).text(), PIECES))[:MOST]
 
 
 def _shifted(tokens: Tensor, length: int) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from metarnn.meta import Episode
 from metarnn.tasks.fewshot.family import SPLITS, Reader, SequenceNet, table
 from metarnn.tasks.fewshot.images import IMAGES, rows, strokes
 
+MOST = 1_000_000  # steps of a sequence, and numbers of a step
 HELD = 0.2  # the share of classes that is for valid, and for test
 
 
@@ -103,8 +104,9 @@ class Classes:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], ways: int) -> Classes:
         """For `known` and `asked` alone: without the data."""
-        empty = torch.zeros(0, 1, int(state["inputs"]))
-        return cls({"train": {str(k): empty for k in range(ways)}}, ways, state["form"])
+        empty = torch.zeros(0, 1, check.size("inputs", state["inputs"], most=MOST))
+        form = _checked(state["form"])
+        return cls({"train": {str(k): empty for k in range(ways)}}, ways, form)
 
 
 def deal(names: Sequence[str], seed: int) -> dict[str, list[str]]:
@@ -178,6 +180,19 @@ def from_folder(
         for split, classes in found.items()
     }
     return Classes(bank, ways, form)
+
+
+def _checked(form: Any) -> dict[str, Any]:
+    """How files become sequences, as a file of a run says it."""
+    check.one_of("image", form["image"], ["", "rows", "strokes"])
+    check.size("size", form["size"], most=MOST)
+    check.size("length", form["length"], most=MOST)
+    if not form["image"]:
+        mean, spread = ([check.number(k, n) for n in form[k]] for k in ("mean", "spread"))
+        if not mean or len(mean) != len(spread) or min(spread) <= 0:
+            check.refuse("spread", spread[:5], f"{len(mean)} numbers above 0, as many as means")
+        form = {**form, "mean": mean, "spread": spread}
+    return form
 
 
 def _folders(path: Path) -> dict[str, list[Path]]:

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from metarnn.cells import cell, check
+from metarnn.graph.files import text
 from metarnn.hyper import Metadata
 from metarnn.layers import Recurrent
 from metarnn.meta import Episode
@@ -123,11 +124,7 @@ class Reader(nn.Module):
 def table(path: Path, columns: int | None = None) -> Tensor:
     """The numbers of a CSV file, [rows, columns]; a first line of names is passed over."""
     rows: list[list[float]] = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is no text: expected rows of numbers") from None
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text(path).splitlines(), 1):
         if not line.strip():
             continue
         cells = line.replace(";", ",").replace("\t", ",").split(",")
@@ -137,7 +134,9 @@ def table(path: Path, columns: int | None = None) -> Tensor:
         except ValueError:
             if number == 1:
                 continue
-            raise ValueError(f"{path}:{number}: {line.strip()!r} is no row of numbers") from None
+            raise ValueError(
+                f"{path}:{number}: {line.strip()[:60]!r} is no row of numbers"
+            ) from None
         if len(rows[-1]) != (columns or len(rows[0])):
             found, expected = len(rows[-1]), columns or len(rows[0])
             raise ValueError(f"{path}:{number}: {found} numbers, expected {expected}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from metarnn.tasks.classification.images import read_image
+
+LUMA = torch.tensor([0.299, 0.587, 0.114])  # how bright red, green and blue are (ITU-R 601)
 IMAGES = {".pgm", ".png", ".jpg", ".jpeg", ".bmp", ".gif"}
 
 
@@ -47,44 +49,6 @@ def strokes(path: Path, size: int, length: int) -> Tensor:
 
 
 def read(path: Path) -> Tensor:
-    """A grey image, [height, width] from 0 to 1. PGM needs nothing, other kinds need Pillow."""
-    if path.suffix.lower() == ".pgm":
-        return _pgm(path)
-    try:
-        from PIL import Image  # pyright: ignore[reportMissingImports]  an extra
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            f"{path.name}: images other than PGM need Pillow: pip install pillow"
-        ) from None
-    with Image.open(path) as image:
-        return torch.from_numpy(np.asarray(image.convert("L"), dtype=np.float32) / 255)
-
-
-def _pgm(path: Path) -> Tensor:
-    data = path.read_bytes()
-    fields: list[bytes] = []
-    at = 0
-    while len(fields) < 4 and at < len(data):  # magic, width, height, the value of white
-        if data[at : at + 1] == b"#":
-            at = data.find(b"\n", at) + 1 or len(data)
-        elif data[at : at + 1].isspace():
-            at += 1
-        else:
-            end = at
-            while end < len(data) and not data[end : end + 1].isspace():
-                end += 1
-            fields.append(data[at:end])
-            at = end
-    try:
-        width, height, white = (int(field) for field in fields[1:])
-        if fields[0] == b"P5":
-            kind = np.dtype(">u2") if white > 255 else np.dtype("u1")
-            values = np.frombuffer(data, kind, width * height, at + 1)
-        elif fields[0] == b"P2":
-            values = np.array(data[at:].split()[: width * height], dtype=np.float32)
-        else:
-            raise ValueError
-        image = values.reshape(height, width).astype(np.float32) / white
-    except (ValueError, IndexError, ZeroDivisionError):
-        raise ValueError(f"{path} is no PGM image") from None
-    return torch.from_numpy(image)
+    """A grey image, [height, width] from 0 to 1. PGM and PNG need nothing, others need Pillow."""
+    image = torch.from_numpy(read_image(path))
+    return image[:, :, 0] if image.shape[2] == 1 else image @ LUMA

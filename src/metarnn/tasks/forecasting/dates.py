@@ -19,6 +19,8 @@ NAMED = {
     604800: ("week", 52),
 }
 MONTHS = {1: ("month", 12), 3: ("quarter", 4), 12: ("year", 1)}
+# Beyond these, differences of dates would not fit into 64 bits of seconds.
+EARLIEST, LATEST = np.datetime64("-9999-01-01", "s"), np.datetime64("9999-12-31", "s")
 DAY_FIRST = re.compile(r"(\d{1,2})[./](\d{1,2})[./](\d{4})(.*)")
 
 
@@ -63,7 +65,9 @@ def parse(texts: Sequence[str]) -> np.ndarray | None:
         text = text.replace("/", "-").replace(" ", "T", 1).removesuffix("Z")
         try:
             found.append(np.datetime64(text, "s"))
-        except ValueError:
+        except (ValueError, OverflowError):
+            return None
+        if np.isnat(found[-1]) or not EARLIEST <= found[-1] <= LATEST:
             return None
     return np.array(found, "datetime64[s]")
 

@@ -21,6 +21,7 @@ from metarnn.tasks.unit import Make
 PATHS = 100  # futures drawn of each window, where a distribution is fed back
 SEGMENTS = 15  # auto: the look-back is read in about so many (SegRNN has 720 / 48)
 EMBEDDING = 16
+MOST_STEPS = 1_000_000  # seen or forecast
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ class Forecaster(nn.Module):
         check.one_of("likelihood", options.likelihood, LIKELIHOODS)
         check.one_of("anchor", options.anchor, ["last", "mean", "scale", "none"])
         check.one_of("context", options.context, ["none", "embedding", "hyper"])
+        for name in ("lookback", "horizon"):
+            check.size(name, getattr(scheme, name), most=MOST_STEPS)
         self.scheme, self.recursive = scheme, options.strategy == "recursive"
         if self.recursive:
             _check_recursive(scheme, options)

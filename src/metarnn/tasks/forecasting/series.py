@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +11,10 @@ import numpy as np
 from metarnn.cells import check
 from metarnn.tasks.forecasting import dates as calendar
 from metarnn.tasks.forecasting.dates import Frequency
+from metarnn.tasks.rows import csv_rows
 
+# Numbers that tables with gaps in their dates may grow to: so many, or so many for each given one.
+ALWAYS, ROOM = 10_000_000, 100
 MISSING = ("", "?", "nan", "na", "null", "none")
 
 
@@ -114,6 +116,7 @@ def read_csv(
     for row in rows:
         groups.setdefault(row[place[series]] if series else "", []).append(row)
     made, notes, steps = [], [], []
+    room = max(ALWAYS, ROOM * len(rows) * len(names))
     for group, members in groups.items():
         where, title = f"{path}" + (f", {group}" if group else ""), group or Path(path).name
         table = {n: _numbers(members, place[n], n, where) for n in (*targets, *known, *observed)}
@@ -130,6 +133,12 @@ def read_csv(
                 raise ValueError(f"{where}: {error}") from None
         steps.append(step)
         lost = int(at[-1]) + 1 - len(at)
+        room -= (int(at[-1]) + 1) * (len(targets) + len(known) + len(observed))
+        if room < 0:
+            raise ValueError(
+                f"{where}: {lost:,} of {int(at[-1]) + 1:,} steps ({step.name}) are missing, too "
+                "many to interpolate: is the step meant to be longer, or a date wrong?"
+            )
         if lost:
             notes.append(
                 f"{group or Path(path).name}: {lost:,} steps are missing, and interpolated"
@@ -176,8 +185,7 @@ def filled(values: np.ndarray) -> np.ndarray:
 def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
+    rows = csv_rows(path)
     if len(rows) < 3:
         raise ValueError(f"{path}: expected a header and at least two rows")
     for number, row in enumerate(rows[1:], 2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,11 +20,9 @@ class BPE(Vocabulary):
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        if not isinstance(tokenizer, str):
-            raise ValueError("tokenizer: expected the JSON text that `tokenizers` writes")
         try:
-            self._tokenizer = _package().Tokenizer.from_str(tokenizer)
-        except ModuleNotFoundError:
+            self._tokenizer = _package().Tokenizer.from_str(_plain(tokenizer))
+        except (ModuleNotFoundError, ValueError):
             raise
         except Exception as error:  # the package raises plain Exception
             raise ValueError(f"tokenizer: {error}") from None
@@ -68,6 +67,48 @@ class BPE(Vocabulary):
 
     def document(self) -> dict[str, Any]:
         return {"format": "metarnn vocabulary", "level": "bpe", "tokenizer": self.json}
+
+
+def _plain(tokenizer: Any) -> str:
+    """The same with tokens and merges alone: all else of a tokenizer is as `train` makes it.
+
+    What a stranger may put there beside them, such as regular expressions, can run for ever.
+    """
+    if not isinstance(tokenizer, str):
+        raise ValueError("tokenizer: expected the JSON text that `tokenizers` writes")
+    try:
+        model = json.loads(tokenizer)["model"]
+        tokens, merges = model["vocab"], model["merges"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError("tokenizer: expected a model with `vocab` and `merges`") from None
+    if not isinstance(tokens, dict) or not all(type(n) is int for n in tokens.values()):
+        raise ValueError("tokenizer: expected a vocab of numbered tokens")
+    if not isinstance(merges, list) or not all(map(_is_pair, merges)):
+        raise ValueError("tokenizer: expected merges of two tokens each")
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = [
+        {"id": k, "content": name, "special": True, **special} for k, name in enumerate(SPECIAL)
+    ]
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    return json.dumps(
+        {
+            "version": "1.0",
+            "added_tokens": added,
+            "pre_tokenizer": level,
+            "decoder": level,
+            "model": {"type": "BPE", "vocab": tokens, "merges": merges},
+        }
+    )
+
+
+def _is_pair(merge: Any) -> bool:
+    parts = merge.split(" ") if isinstance(merge, str) else merge
+    return isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts)
 
 
 def _lines(pieces: Iterable[Text]) -> Iterator[str]:

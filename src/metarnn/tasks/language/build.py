@@ -14,7 +14,12 @@ from metarnn.cells import Cell, check
 from metarnn.hyper import HyperLSTM, MetaRecurrent, Mogrifier
 from metarnn.layers import Recurrent
 from metarnn.tasks import unit as units
-from metarnn.tasks.language.model import LanguageModel, parse_count, solve_width
+from metarnn.tasks.language.model import (
+    MOST_LAYERS,
+    LanguageModel,
+    parse_count,
+    solve_width,
+)
 from metarnn.tasks.unit import META, Make
 
 
@@ -94,7 +99,8 @@ def build_model(
     check.size("width", options.width)
     layers: list[Recurrent] = []
     inputs = check.size("embedding", options.embedding, least=0) or vocabulary_size
-    for k in range(check.size("layers", options.layers)):
+    check.size("vocabulary_size", vocabulary_size)
+    for k in range(check.size("layers", options.layers, most=MOST_LAYERS)):
         last = options.tied and k == options.layers - 1
         layer = _layer(options, unit, inputs, options.embedding if last else options.width)
         if k == 0 and not options.embedding:
@@ -156,6 +162,7 @@ def _layer(options: ModelOptions, make: Make, inputs: int, outputs: int) -> Recu
         made = {name: getattr(options, name) for name in ("form", "context", "encoder")}
         return MetaRecurrent(unit, width=width, **made, **more)
     if options.model == "mogrifier":
+        check.size("rounds", options.rounds, least=0, most=MOST_LAYERS)
         unit = Mogrifier(unit, options.rounds, options.rank)
     return Recurrent(unit, **more)
 

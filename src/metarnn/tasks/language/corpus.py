@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from metarnn.cells import check
 from metarnn.engines.cpu.compile import cache_folder
+from metarnn.graph import files
 from metarnn.tasks.language import split as splits
 from metarnn.tasks.language.source import Document, total
 from metarnn.tasks.language.tokens import Tokens, Writer
@@ -22,6 +26,9 @@ from metarnn.tasks.language.vocabulary import LEVELS, UNK, Vocabulary
 IN_MEMORY = 1 << 26
 LARGEST_WORD_VOCABULARY = 1 << 16
 FORMAT = 1
+LOCK = ".lock"  # held while a folder is being filled
+JUST_BEGUN = 60.0  # seconds in which a folder may have no lock yet, or no longer
+LARGEST_NAMES = 1 << 30  # bytes of a file with the names of all documents
 
 Progress = Callable[[str, int, int], None]  # what is done, bytes so far, bytes in all
 
@@ -203,7 +210,10 @@ def _build(
 ) -> None:
     """Make the folder beside its place and rename it: it is whole or not there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(folder.parent)
     beside = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
+    lock = (beside / LOCK).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         options = (level, min_frequency, max_size, vocabulary)
         counted, read = number(found, *options, beside, progress)
@@ -213,6 +223,7 @@ def _build(
             (beside / f"{name}.names.json").write_text(json.dumps(split.names), encoding="utf-8")
             about[name] = {"unknown": split.unknown, "documents": split.tokens.documents}
         (beside / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
+        (beside / LOCK).unlink()
         try:
             os.rename(beside, folder)
         except OSError:
@@ -220,14 +231,34 @@ def _build(
                 raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+        lock.close()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what processes left behind that were killed: whoever is at work holds a lock."""
+    for left in folder.glob(".build-*"):
+        with suppress(OSError):
+            if not (left / LOCK).exists():
+                if time.time() - left.stat().st_mtime > JUST_BEGUN:
+                    shutil.rmtree(left, ignore_errors=True)
+                continue
+            with (left / LOCK).open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _open(folder: Path, name: str, kept: list[object]) -> Corpus:
-    vocabulary = Vocabulary.load(folder / "vocabulary.json")
-    about = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
-    found = {}
-    for split, facts in about.items():
-        tokens = Tokens.open(folder / f"{split}.bin", vocabulary.dtype)
-        names = json.loads((folder / f"{split}.names.json").read_text(encoding="utf-8"))
-        found[split] = Split(tokens, tuple(names), int(facts["unknown"]))
+    try:
+        vocabulary = Vocabulary.load(folder / "vocabulary.json")
+        about = files.document(folder / "corpus.json")
+        found = {}
+        for split, facts in about.items():
+            check.one_of("split", split, (*splits.SPLITS, "all"))
+            tokens = Tokens.open(folder / f"{split}.bin", vocabulary.dtype)
+            names = tuple(map(str, files.document(folder / f"{split}.names.json", LARGEST_NAMES)))
+            found[split] = Split(tokens, names, int(facts["unknown"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{folder} is damaged: delete it, it will be made again ({error})"
+        ) from None
     return Corpus(name, vocabulary, found, kept)

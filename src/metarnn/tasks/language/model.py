@@ -16,6 +16,7 @@ from metarnn.layers.dropout import keep
 # More logits than this at once are computed in parts, and again in the backward pass: 2^25 are
 # 128 MB, and training would hold them three times.
 LOGITS = 1 << 25
+MOST_LAYERS = 1000
 
 
 class Output(NamedTuple):

@@ -81,6 +81,8 @@ def from_text(name: str, text: str | bytes) -> Document:
 
 
 def from_file(path: Path, name: str | None = None) -> Document:
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is no plain file")
     try:
         size = path.stat().st_size
         with path.open("rb"):
@@ -172,12 +174,12 @@ def hugging_face(name: str, folder: Path) -> dict[str, Document]:
         ) from None
     name, _, configuration = name.partition(":")
     found = {}
-    for split, rows in load_dataset(name, configuration or None).items():
+    for k, (split, rows) in enumerate(load_dataset(name, configuration or None).items()):
         text = [column for column, kind in rows.features.items() if kind.dtype == "string"]
         if not text:
             raise ValueError(f"hf:{name} has no column of text, only {', '.join(rows.features)}")
         column = "text" if "text" in text else text[0]
-        to = folder / f"{split}.txt"
+        to = folder / f"{k}.txt"  # a name in a dataset is never one on the disk
         with to.open("w", encoding="utf-8") as file:
             for row in rows:
                 line = row[column] or ""

@@ -32,11 +32,18 @@ class Tokens:
     @classmethod
     def open(cls, path: Path, dtype: np.dtype) -> Tokens:
         """The tokens that `write` put into a file, beside which their bounds lie."""
-        bounds = np.load(_bounds(path), mmap_mode="r")
+        try:
+            bounds = np.load(_bounds(path), mmap_mode="r", allow_pickle=False)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # of many kinds, tokenize's among them
+            raise ValueError(f"{_bounds(path)} is no array: {error}") from None
+        if bounds.dtype != np.int64 or bounds.ndim != 1 or len(bounds) < 2 or bounds[0] != 0:
+            raise ValueError(f"{_bounds(path)} holds no bounds of documents")
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if len(mapped) != int(bounds[-1]) * dtype.itemsize:
-            raise ValueError(f"{path} is damaged: delete it, it will be made again")
+            raise ValueError(f"{path} has {len(mapped):,} bytes, its bounds say another length")
         return cls(np.frombuffer(mapped, dtype), bounds, mapped)
 
     def __len__(self) -> int:

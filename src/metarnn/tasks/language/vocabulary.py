@@ -7,13 +7,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from metarnn.cells import check
-from metarnn.graph.files import write
+from metarnn.graph.files import document, write
 
 SPECIAL = ("<unk>", "<pad>", "<bos>", "<eos>")
 UNK, PAD, BOS, EOS = range(4)
@@ -22,7 +21,6 @@ LEVELS = ("character", "byte", "word", "bpe")
 # Words are counted in a table of at most this many; beyond it the rarest are forgotten (lossy
 # counting), so that memory does not grow with the text.
 COUNTED = 1 << 20
-FILE_LIMIT = 1 << 28
 
 Text = str | bytes
 Ids = np.ndarray
@@ -177,13 +175,10 @@ class Vocabulary:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Vocabulary:
-        path = Path(path)
         try:
-            if path.stat().st_size > FILE_LIMIT:
-                raise ValueError(f"more than {FILE_LIMIT >> 20} MiB, which is no vocabulary")
-            return Vocabulary.from_document(json.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path} is no vocabulary: {error}") from None
+            return Vocabulary.from_document(document(path))
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)} is no vocabulary: {error}") from None
 
     @staticmethod
     def from_document(document: Any) -> Vocabulary:
@@ -207,12 +202,12 @@ def _check_tokens(level: str, tokens: tuple[str, ...]) -> None:
         twice = next(token for token, n in Counter(tokens).items() if n > 1)
         check.refuse("tokens", twice, "each of them once")
     ordinary = tokens[len(SPECIAL) :]
-    if level == "character" and (long := next((t for t in ordinary if len(t) != 1), None)):
-        check.refuse("tokens", long, "single characters")
+    if level == "character" and (long := [t for t in ordinary if len(t) != 1]):
+        check.refuse("tokens", long[0], "single characters")
     if level == "byte" and sorted(ordinary) != [chr(byte) for byte in range(256)]:
         check.refuse("tokens", f"{len(ordinary)} tokens", "all 256 bytes, as chr(0) … chr(255)")
-    if level == "word" and (odd := next((t for t in ordinary if t.split() != [t]), None)):
-        check.refuse("tokens", odd, "words without spaces in them")
+    if level == "word" and (odd := [t for t in ordinary if t.split() != [t]]):
+        check.refuse("tokens", odd[0], "words without spaces in them")
 
 
 def code_points(text: Text) -> Ids:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
@@ -12,7 +11,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from metarnn.cells import check
+from metarnn.graph import files
 from metarnn.tasks.language.split import SPLITS, Shares
+from metarnn.tasks.packed import gunzip
 from metarnn.tasks.translation.generated import GENERATED
 
 TABLES = (".tsv", ".jsonl")
@@ -196,11 +197,7 @@ def _fields(line: str, where: str, source: str, target: str) -> tuple[str, str]:
 
 def lines(path: Path) -> list[str]:
     """The lines of a text, which may be packed by gzip."""
-    try:
-        content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
+    content = gunzip(path) if path.suffix == ".gz" else files.content(path)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:

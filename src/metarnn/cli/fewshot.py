@@ -99,7 +99,8 @@ class FewShotEntry:
         return Job(config, task, build_learner(task.family, _options(config)))
 
     def model(self, config: Config, folder: Folder) -> Learner:
-        return affordable(lambda: build_learner(family(config, folder), _options(config)))
+        tasks, options = family(config, folder), _options(config)
+        return affordable(lambda: build_learner(tasks, options))
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         write(folder.path / FAMILY, json.dumps(job.task.family.state(), ensure_ascii=False))

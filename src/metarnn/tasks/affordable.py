@@ -24,6 +24,8 @@ def affordable(make: Callable[[], M]) -> M:
             weights = make().state_dict().values()
         size = sum(w.numel() * w.element_size() for w in weights)
     except (RuntimeError, OverflowError) as error:  # sizes that 64 bits cannot count
+        if "meta tensors" in str(error):  # a start that reads its own weights cannot be tried so
+            return make()
         raise ValueError(f"a model of these sizes cannot be: {error}") from None
     if size > memory():
         check.refuse("width", f"a model of {size / 1e9:,.0f} GB", f"at most {memory() / 1e9:,.0f}")

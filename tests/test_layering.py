@@ -1,6 +1,8 @@
 """A folder imports only from the folders above it in this list, and from itself."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +105,18 @@ def test_an_import_that_breaks_the_order_is_found(module, code):
 )
 def test_an_import_that_keeps_the_order_is_allowed(module, code):
     assert violations(code, Path(module)) == []
+
+
+FIRST = """
+import os, sys, torch
+for folder in sys.argv[1:]:
+    if not (child := os.fork()):
+        __import__(f"metarnn.{folder}")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, folder
+"""
+
+
+@pytest.mark.medium
+def test_every_folder_can_be_imported_first():
+    subprocess.run([sys.executable, "-c", FIRST, *ORDER], check=True, timeout=120)

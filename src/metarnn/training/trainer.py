@@ -23,6 +23,7 @@ from metarnn.training.deterministic import deterministic
 from metarnn.training.folder import Folder
 from metarnn.training.guard import ADVICE, Guard, NotFinite
 from metarnn.training.interrupt import Interrupted, Interruption
+from metarnn.training.means import Means
 from metarnn.training.memory import answered
 from metarnn.training.metrics import Metrics
 from metarnn.training.position import Position
@@ -106,7 +107,7 @@ class Trainer:
         self.carried: list[Any] = [None] * len(self.shards)
         self.guard, self.interruption = Guard(), Interruption()
         self.metrics = Metrics(None)
-        self._sums: dict[str, float | Tensor] = {}  # since the last line of metrics
+        self.means = Means()
         self._measured = 0  # bytes of metrics that belong to where we stand
         self._saved: tuple[int, int] | None = None
         self._last: tuple[Any, Any] | None = None  # the last part of a batch, and its state
@@ -179,7 +180,8 @@ class Trainer:
         share = factor(s.schedule, at.step + 1, progress, warmup=s.warmup, floor=s.floor)
         optimizer.set_lr(self.optimizer, s.lr * share * scale * at.slowed)
         norm, norms, clipped = optimizer.clip(self.parameters, s.clip, s.clip_by)
-        self._note_clipping(norm, clipped, count / self.world.size)
+        noted = {"gradient_norm": norm} | ({"clipped": clipped} if s.clip else {})
+        self.means.add(noted, count / self.world.size)
         try:
             self.guard.look(at.step + 1, loss, norms)
         except NotFinite as error:
@@ -248,10 +250,8 @@ class Trainer:
             total += found.value
             for loss in found.notes:
                 ours, scale = ours + loss.count, loss.scale
-                for name, value in {"loss": loss.value, **loss.metrics}.items():
-                    value = value.detach().double() if isinstance(value, Tensor) else value
-                    self._sums[name] = self._sums.get(name, 0.0) + value * loss.count
-        self._sums["count"] = self._sums.get("count", 0.0) + ours
+                self.means.add({"loss": loss.value, **loss.metrics}, loss.count)
+        self.means.count(ours)
         everyones = ours
         if self.shards[0].count > 1:
             self.world.sum_gradients(list(self.parameters.values()))
@@ -276,13 +276,6 @@ class Trainer:
             check.refuse("gradient", self.settings.gradient, why)
         return cast(Any, self.task).split(batch, steps)
 
-    def _note_clipping(self, norm: Tensor, clipped: Tensor, count: float) -> None:
-        """How long gradients were, and how much of them was clipped, for the next line of metrics:
-        what is summed there is weighted by tokens."""
-        noted = {"gradient_norm": norm} | ({"clipped": clipped} if self.settings.clip else {})
-        for name, value in noted.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value.double() * count
-
     def _why_stop(self) -> str:
         """Why to stop here, "" to go on: the same on every process."""
         at = self.at
@@ -293,12 +286,7 @@ class Trainer:
     # What comes out.
 
     def _log(self) -> None:
-        names = list(self._sums)
-        sums = self.world.sum([float(self._sums[name]) for name in names])
-        self._sums = {}
-        totals = dict(zip(names, sums, strict=True))
-        count = totals.pop("count")
-        numbers = {name: total / count for name, total in totals.items()}
+        numbers = self.means.take(self.world)
         if "nll" in numbers:
             numbers["perplexity"] = _exp(numbers["nll"])
         (tokens, elapsed), at = self._logged, self.at
@@ -383,14 +371,12 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """All that the next update depends on, of all processes together."""
         parts = [part for parts in self.world.gather(self.carried) for part in parts]
-        names = list(self._sums)
-        sums = self.world.sum([float(self._sums[name]) for name in names])
         return {
             "weights": checkpoint.weights(self.model),
             "optimizer": optimizer.state(self.optimizer, self.model),
             "average": self.average.state_dict(),
             "position": asdict(self.at),
-            "sums": dict(zip(names, sums, strict=True)),
+            "sums": self.means.state_dict(self.world),
             "metrics": self.metrics.size,
             "spikes": self.spikes.state,
             "batches": self.batches[0].state_dict(),
@@ -405,8 +391,7 @@ class Trainer:
             optimizer.load_state(self.optimizer, self.model, state["optimizer"])
             self.average.load_state_dict(state["average"])
             self.at = Position(**state["position"])
-            ours = 1.0 if self.world.is_first else 0.0  # the sums were of all processes
-            self._sums = {name: ours * value for name, value in state["sums"].items()}
+            self.means.load_state_dict(state["sums"], self.world)
             self._measured = int(state["metrics"])
             self.spikes.state = state.get("spikes", (0.0, 0))
             for batches in self.batches:

@@ -31,8 +31,14 @@ UNITS = {"found", "lstm", "gru", "best of random"}
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
+    """Nothing to compile, and of forecasters one, not eight."""
     plain = setup.settings
-    monkeypatch.setattr(setup, "settings", lambda found: {**plain(found), "engine": "eager"})
+
+    def quick(found):
+        one = {"members": 1} if found.task == "forecasting" else {}
+        return {**plain(found), "engine": "eager", **one}
+
+    monkeypatch.setattr(setup, "settings", quick)
 
 
 def learned(data, out):
@@ -127,7 +133,10 @@ def test_every_training_of_a_verdict_is_a_run_with_its_own_scores(study):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("task", ["translation", "classification", "forecasting"])
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param("translation", marks=pytest.mark.slow), "classification", "forecasting"],
+)
 def test_each_task_leaves_a_model_for_its_command(task, tmp_path, capsys, request, monkeypatch):
     name, command = {
         "translation": ("pairs", ["translate"]),

@@ -230,7 +230,7 @@ def test_series_are_found_by_their_names_whatever_their_order():
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("strategy", ["direct", "recursive"])
+@pytest.mark.parametrize("strategy", ["direct", pytest.param("recursive", marks=pytest.mark.slow)])
 def test_lorenz_is_told_better_than_by_every_baseline(strategy):
     windows = load("lorenz", horizon=10, lookback=40)
     likelihood = "mse" if strategy == "recursive" else "quantiles"

@@ -275,7 +275,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 
 @pytest.mark.medium
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak memory")
-@pytest.mark.parametrize("level", ["character", "word"])
+@pytest.mark.parametrize("level", ["character", pytest.param("word", marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_text(level, tmp_path):
     resident = []
     for megabytes in (4, 40):

@@ -62,6 +62,17 @@ def test_a_run_is_a_folder_with_all_that_is_needed(run):
     assert [line["step"] for line in lines if "valid_bpc" in line] == [10, 20]
 
 
+@pytest.mark.medium
+def test_every_term_of_omega_is_logged_apart_and_the_model_is_found_again(text, tmp_path, capsys):
+    names = ("phi", "deviation", "smooth", "spectral", "reconstruction")
+    asked = [word for name in names for word in (f"--omega-{name}", "0.1")]
+    meta = ("--model", "meta", "--context", "step", "--form", "scale", "--hyper", "4")
+    assert train(text, tmp_path / "run", *meta, *asked) == 0
+    first, *_ = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert all(json.loads(first)[f"omega_{name}"] > 0 for name in names)
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+
+
 def test_the_end_shows_the_score_beside_those_of_n_grams(text, tmp_path, capsys):
     assert train(text, tmp_path / "run") == 0
     printed = capsys.readouterr().out

@@ -74,6 +74,9 @@ class Text:
     """Weight of mean((d_t - d_{t-1})²)."""
     omega_spectral: float = 0.0
     """Weight of the squared largest singular values of φ's matrices."""
+    omega_reconstruction: float = 0.0
+    """Weight of how badly the input can be told from what the encoder says of it; with
+    --model meta --context step."""
     evaluation_batch: int = 64
     """Documents read side by side in an evaluation: its speed, never its result."""
 
@@ -195,13 +198,14 @@ def vocabulary(folder: Folder) -> Vocabulary:
 
 
 def _task(corpus: Corpus, config: Config) -> LanguageTask:
-    names = ("phi", "deviation", "smooth", "spectral")
-    omega = Omega(**{name: getattr(config, f"omega_{name}") for name in names})
+    omega = Omega(**{name: getattr(config, f"omega_{name}") for name in vars(Omega())})
     return LanguageTask(corpus, omega=omega, **chosen(LanguageTask, config))
 
 
 def _options(config: Config, folder: Folder | None) -> ModelOptions:
     options = spelled(ModelOptions(**chosen(ModelOptions, config)))
+    if config.omega_reconstruction:
+        options = replace(options, reconstruct=True)
     if options.cell.startswith(library.PREFIX):
         options = replace(options, cell=str(library.path(options.cell)))
     if folder is not None and options.cell.endswith(".json") and (folder.path / CELL).exists():

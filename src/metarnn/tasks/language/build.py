@@ -40,6 +40,7 @@ class ModelOptions:
             several chain
         context: what meta writes it from: step (inputs up to now), state (also the last state)
         encoder: what reads that: a cell's name, conv or transformer
+        reconstruct: what it says of an input also has to tell that input, for `Omega`
         width: hidden units of a layer; a cell of a file has its own, unless params asks for another
         layers: how many layers
         embedding: width of the embedding; 0 for one-hot vectors
@@ -65,6 +66,7 @@ class ModelOptions:
     form: tuple[str, ...] = ("bounded",)
     context: Literal["step", "state"] = "state"
     encoder: str = "lstm"
+    reconstruct: bool = False
     width: int = 512
     layers: int = 1
     embedding: int = 128
@@ -159,7 +161,9 @@ def _layer(options: ModelOptions, make: Make, inputs: int, outputs: int) -> Recu
         return Recurrent(unit, **more)
     unit = make(inputs, outputs)
     if options.model == "meta":
-        made = {name: getattr(options, name) for name in ("form", "context", "encoder")}
+        made = {
+            name: getattr(options, name) for name in ("form", "context", "encoder", "reconstruct")
+        }
         return MetaRecurrent(unit, width=width, **made, **more)
     if options.model == "mogrifier":
         check.size("rounds", options.rounds, least=0, most=MOST_LAYERS)

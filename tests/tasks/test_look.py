@@ -25,6 +25,7 @@ FILES = {
     "tabs.txt": ("lm", "a\tb\tc\nno tab here\n"),
     # pairs
     "pairs.tsv": ("translation", "\n".join(PAIRS)),
+    "quoted.tsv": ("translation", "\n".join(f'"{p}' for p in PAIRS)),
     "three.tsv": ("translation", "\n".join(f"{p}\t0.{k}" for k, p in enumerate(PAIRS))),
     "st.jsonl": ("translation", "\n".join('{"source": "a", "target": "b"}' for _ in range(3))),
     "keys.jsonl": ("translation", '{"de": "eins", "en": "one"}\n'),
@@ -49,6 +50,15 @@ FILES = {
     "sales.csv": ("forecasting", table("date,sales", [(d, k) for k, d in enumerate(DAYS)])),
     "years.csv": ("forecasting", table("year,level", [(1900 + k, k * 1.5) for k in range(30)])),
     "y.csv": ("forecasting", table("ds,y", [(d, 1.5 * k) for k, d in enumerate(DAYS)])),
+    "german.csv": (
+        "forecasting",
+        "\ufeffTag;Umsatz\n" + "".join(f"{d}.01.2020;{d},5\n" for d in range(1, 31)),
+    ),
+    "american.csv": (
+        "forecasting",
+        table("day,sales", [(f"01/{d}/2020", 1.5 * d) for d in range(1, 31)]),
+    ),
+    "tabbed.tsv": ("forecasting", "date\tsales\n" + "".join(f"{d}\t1.5\n" for d in DAYS)),
     "columns.csv": ("forecasting", table("a,b", [(k * 1.5, k * 2.5) for k in range(30)])),
 }
 

@@ -111,8 +111,7 @@ def read_csv(path: Path) -> Found:
     """CSV with a header. With a column `id`, `sequence` or `series` a row is a step; else a row is
     a sequence of its numeric columns, or a `text`. The label is in the column `label`, `class`,
     `target` or `y`, or the last. Where the labels of one sequence differ, they are tags."""
-    dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
-    rows = csv_rows(path, dialect)
+    rows = csv_rows(path, "\t" if path.suffix == ".tsv" else "")
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a header and at least one row")
     names = [name.strip().lower() for name in rows[0]]

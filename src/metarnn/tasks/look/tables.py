@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,19 @@ from metarnn.tasks.classification.formats import GROUPS, LABELS
 from metarnn.tasks.forecasting.dates import parse as dates
 from metarnn.tasks.look.content import count, is_class, is_number, lines, repeats
 from metarnn.tasks.look.finding import Finding
+from metarnn.tasks.rows import table_rows
 
 DATES = ("date", "time", "timestamp", "datetime", "ds", "month", "year")
 
 
 def columns(path: Path, delimiter: str) -> list[Finding]:
     """A table: what its columns are tells what it is."""
-    rows = [row for row in csv.reader(lines(path), delimiter=delimiter) if row]
+    if delimiter == "\t":
+        rows = [
+            line.split("\t") for line in lines(path) if line.strip()
+        ]  # quotes are in texts, too
+    else:
+        rows = table_rows("\n".join(lines(path)))
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a table of two rows at least")
     widths = {len(row) for row in rows}
@@ -97,9 +102,9 @@ def _sequences(table: Table, about: str, delimiter: str) -> Finding | None:
 
 
 def _series(table: Table, about: str, delimiter: str) -> Finding | None:
-    if delimiter != ",":
-        return None
     date = table.date
+    if delimiter != "," and date is None:
+        return None
     words = [k for k in range(len(table.names)) if k != date and not table.numeric(k)]
     numbers = [k for k in range(len(table.names)) if k != date and table.numeric(k)]
     if not numbers:

@@ -9,12 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from torch import nn
 
 from metarnn.cli import setup
+from metarnn.cli.learning import Asked, Learning
 from metarnn.cli.main import main
 from metarnn.cli.tasks import open_run
+from metarnn.tasks.look import look
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 # Nothing is compiled for a few updates.
@@ -148,6 +153,22 @@ def test_each_task_leaves_a_model_for_its_command(task, tmp_path, capsys, reques
             main([command[0], str(run), *command[1:], *flags])
         assert capsys.readouterr().out
     assert about["best"] in {row["name"] for row in _rows(out)}
+
+
+def test_the_size_is_that_of_the_models_of_the_verdict():
+    """Those of a search may be smaller: forecasters have one member there, and several here."""
+    problem: Any = SimpleNamespace(
+        model=lambda unit, width: nn.Linear(width, 1), final=lambda unit, width: nn.Linear(width, 3)
+    )
+    unused: Any = None
+    asked = Asked(1.0, "", 0, 0, 0, 0, "cpu")
+    learning = Learning(unused, unused, unused, problem, unused, unused, asked)
+    assert learning._size(16) == 3 * 16 + 3
+
+
+def test_few_labelled_examples_have_some_for_validation(waves):
+    """Or what was learned by heart best would be kept."""
+    assert setup.settings(look(str(waves)))["split"] == "64/16/20"
 
 
 def _rows(out):

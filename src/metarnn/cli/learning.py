@@ -133,11 +133,15 @@ class Learning:
         if self.asked.params:
             return parse_count(self.asked.params)
         with torch.device("meta"):
-            return count_parameters(self.problem.model(RIVALS["lstm"], width).parameters())
+            return count_parameters(self._built(RIVALS["lstm"], width).parameters())
 
     def _made(self, unit: Unit, width: int) -> torch.nn.Module:
         generators.seed_all(self.chosen.seed)
-        return (self.problem.final or self.problem.model)(unit, width).to(self.world.device)
+        return self._built(unit, width).to(self.world.device)
+
+    def _built(self, unit: Unit, width: int) -> torch.nn.Module:
+        """A model as the verdict trains it, which may have more to it than one of the search."""
+        return (self.problem.final or self.problem.model)(unit, width)
 
     # The stages.
 
@@ -204,10 +208,9 @@ class Learning:
         """Measure the pace of every unit at its size, and set updates and seeds."""
         sizes = setup.SIZES[self.entry.name]
         settings = Settings(**tasks.chosen(Settings, self.chosen))
-        build = self.problem.final or self.problem.model
         paces = []
         for unit in (*units.values(), Contender(f"{META}gru")):
-            width = solve_width(self.plan["parameters"], lambda w, unit=unit: build(unit, w))
+            width = solve_width(self.plan["parameters"], lambda w, unit=unit: self._built(unit, w))
             model = self._made(unit, width)
             paces.append(budget.measure(self.problem.whole, model, settings, self.problem.held_out))
         epoch = float(getattr(self.problem.whole, "batches_per_epoch", 0.0)) or sizes.most

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metarnn.tasks.classification.formats import GROUPS, LABELS
+from metarnn.tasks.classification.formats import GROUPS, LABELS, text_columns
 from metarnn.tasks.forecasting.dates import parse as dates
 from metarnn.tasks.look.content import count, is_class, is_number, lines, repeats
 from metarnn.tasks.look.finding import Finding
@@ -75,10 +75,17 @@ class Table:
 def _sequences(table: Table, about: str, delimiter: str) -> Finding | None:
     label, group = table.named(LABELS), table.named(GROUPS)
     values = range(len(table.names))
-    if (text := table.named(("text",))) is not None and label not in (None, text):
-        why = f"texts with a label ({table.names[label]}): a classifier of them"
+    lower = [name.lower() for name in table.names]
+    texts = text_columns(dict(zip(lower, table.columns, strict=True)))
+    if texts is not None and texts[1] is not None and delimiter == ",":
+        why = f"texts ({texts[0]}) with a label ({texts[1]}): a classifier of them"
         return Finding("classification", (about, why), str(table.path))
     if delimiter == "\t":
+        if len(table.names) > 3 and all(map(is_number, table.names)):
+            if not is_class([table.names[0], *table.columns[0]]):
+                return None
+            why = f"a label and {len(table.names) - 1} numbers a row, as UCR has them: a classifier"
+            return Finding("classification", (about, why), str(table.path))
         if len(table.names) != 2 or table.numeric(1):
             return None
         both = [[name, *column] for name, column in zip(table.names, table.columns, strict=True)]
@@ -159,12 +166,19 @@ def _constant(table: Table, several: int | None, k: int) -> bool:
 def _pairs(table: Table, about: str, delimiter: str) -> Finding | None:
     if table.date is not None or len(table.names) < 2 or (table.numeric(0) and table.numeric(1)):
         return None
-    sides = [[name, *column] for name, column in zip(table.names, table.columns, strict=True)][:2]
-    if any(map(repeats, sides)) or table.named(("text",)) is not None:
+    if table.named(("text",)) is not None:
         return None
     if delimiter == ",":
-        if len(table.names) > 2 or any(table.numeric(k) for k in (0, 1)):
+        words = [k for k in range(len(table.names)) if not table.numeric(k)]
+        words = [k for k in words if not repeats(table.columns[k])]
+        if len(words) != 2:
             return None
-        raise ValueError(f"{about}, which look like pairs of texts. Save them with tabs, as .tsv")
+        source, target = (table.names[k] for k in words)
+        why = f"two columns of texts: from {source} to {target}"
+        sides = {"source": source, "target": target}
+        return Finding("translation", (about, why), str(table.path), sides)
+    sides = [[name, *column] for name, column in zip(table.names, table.columns, strict=True)][:2]
+    if any(map(repeats, sides)):
+        return None
     why = "two texts in each line with a tab between them: from the first to the second"
     return Finding("translation", (about, why), str(table.path))

@@ -183,8 +183,8 @@ def test_arrays_may_have_the_names_that_others_give_them(tmp_path):
 def test_the_older_ucr_format_has_its_label_first(tmp_path):
     (tmp_path / "a.tsv").write_text("1\t0.5\t1e-3\n2\t3\tNaN\n")
     first, second = formats.read(tmp_path / "a.tsv")[1]
-    assert (first.label, first.x[:, 0].tolist()) == ("1", pytest.approx([0.5, 0.001]))
-    assert (second.label, second.x[:, 0].tolist()) == ("2", [3])
+    assert (first.label, np.ravel(first.x).tolist()) == ("1", pytest.approx([0.5, 0.001]))
+    assert (second.label, np.ravel(second.x).tolist()) == ("2", [3])
 
 
 def test_texts_and_labels_are_found_by_what_is_in_them(tmp_path):

@@ -31,7 +31,10 @@ def judged(large=False, **scores):
             {"found": [float("nan"), 1.0], "lstm": [9.0, 9.1]},
             "LSTM has the lowest mean nll, 9.0500",
         ),
-        ({"meta_gru": [1.0, 1.1], "best_of_random": [2.0, 2.1]}, "Meta GRU has the lowest"),
+        (
+            {"meta_gru": [1.0, 1.1], "best_of_random": [2.0, 2.1]},
+            "GRU with written weights has the lowest",
+        ),
     ],
 )
 def test_a_verdict_is_a_sentence_that_names_no_winner_chance_could_make(scores, words):

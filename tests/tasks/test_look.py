@@ -69,6 +69,10 @@ FILES = {
         "forecasting",
         table("day,sales", [(f"01/{d}/2020", 1.5 * d) for d in range(1, 31)]),
     ),
+    "newest.csv": (
+        "forecasting",
+        table("Date,Rise", [(f'"Jan {d:02}, 2020"', d % 3) for d in range(30, 0, -1)]),
+    ),
     "tabbed.tsv": ("forecasting", "date\tsales\n" + "".join(f"{d}\t1.5\n" for d in DAYS)),
     "columns.csv": ("forecasting", table("a,b", [(k * 1.5, k * 2.5) for k in range(30)])),
 }

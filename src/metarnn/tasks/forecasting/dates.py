@@ -24,6 +24,7 @@ EARLIEST, LATEST = np.datetime64("-9999-01-01", "s"), np.datetime64("9999-12-31"
 NUMBERS = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4}|\d{2})(?:[ T,]+(.*))?")
 WORDS = re.compile(r"(?:(\d{1,2})[ .-]+)?([A-Za-z]{3,9})\.?[ ,-]+(?:(\d{1,2}),? +)?(\d{4}|\d{2})")
 JOINED = re.compile(r"(\d{4})(\d{2})(\d{2})?")
+QUARTER = re.compile(r"(\d{4})[ -]?[Qq]([1-4])")
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})(:\d{2}(?:\.\d*)?)?(?: *([AaPp])\.?[Mm]\.?)?")
 ZONE = re.compile(r"(.*:\d\d(?:\.\d*)?) ?([+-]\d\d):?(\d\d)")
 NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -66,9 +67,9 @@ class Frequency:
 def parse(texts: Sequence[str]) -> np.ndarray | None:
     """Dates as seconds; None where a text is none.
 
-    2020-12-31 with or without a time and a zone, 2020-12, 2020, 20201231, 31.12.2020, 31/12/2020 or
-    12/31/2020 (whichever can be; where both can, that with the steadier step), 31 Dec 2020,
-    Dec 2020. Zones count from that of the first.
+    2020-12-31 with or without a time and a zone, 2020-12, 2020, 2020Q4, 20201231, 31 Dec 2020,
+    Dec 2020, 31.12.2020, 31/12/2020 or 12/31/2020: whichever can be and, where both can, that with
+    the steadier step. Zones count from that of the first.
     """
     texts = [text.strip().removesuffix("Z") for text in texts]
     zones = [ZONE.fullmatch(text) for text in texts]
@@ -119,6 +120,8 @@ def _iso(text: str) -> str:
         day, name, later, year = match.groups()
         name = name.lower()[:3]
         return _date(year, str(NAMES.index(name) + 1), day or later or "1") if name in NAMES else ""
+    if match := QUARTER.fullmatch(text):
+        return _date(match[1], str(3 * int(match[2]) - 2), "1")
     if match := JOINED.fullmatch(text):
         year, month, day = match.groups()
         return _date(year, month, day or "1")

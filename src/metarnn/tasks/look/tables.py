@@ -77,6 +77,8 @@ def _sequences(table: Table, about: str, delimiter: str) -> Finding | None:
     values = range(len(table.names))
     lower = [name.lower() for name in table.names]
     texts = text_columns(dict(zip(lower, table.columns, strict=True)))
+    if texts is not None and lower.index(texts[0]) == table.date:  # Jan 1, 2020
+        texts = None
     if texts is not None and texts[1] is not None and delimiter == ",":
         why = f"texts ({texts[0]}) with a label ({texts[1]}): a classifier of them"
         return Finding("classification", (about, why), str(table.path))

@@ -29,7 +29,7 @@ def test_from_a_file_to_forecasts(data, tmp_path, capsys):
     printed = capsys.readouterr()
     for word in ("this model", "naive", "seasonal naive (7)", "linear", "mase"):
         assert word in printed.out
-    assert "one a day" in printed.err
+    assert "step: day" in printed.err
     assert "steps are missing" in printed.err
     assert main(["evaluate", str(run)]) == 0
     assert "coverage" in capsys.readouterr().out

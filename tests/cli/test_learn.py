@@ -9,12 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from torch import nn
 
 from metarnn.cli import setup
+from metarnn.cli.learning import Asked, Learning
 from metarnn.cli.main import main
 from metarnn.cli.tasks import open_run
+from metarnn.tasks.look import look
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 # Nothing is compiled for a few updates.
@@ -105,7 +110,7 @@ def test_a_text_becomes_a_study_whose_model_writes(study, capsys):
     assert about["seeds"] == [0]
     assert re.fullmatch("[0-9a-f]{64}", about["data"]["sha256"])
     stages = [stage["name"] for stage in about["stages"]]
-    assert stages == ["measure", "search", "random", "verdict", "sample"]
+    assert stages == ["measure", "search", "random", "verdict", "longer", "sample"]
     verdict = json.loads((out / "verdict.json").read_text())
     names = {row["name"] for row in verdict["rows"]}
     assert names - {name for name in names if name.startswith("meta ")} == UNITS
@@ -157,6 +162,33 @@ def test_each_task_leaves_a_model_for_its_command(task, tmp_path, capsys, reques
             main([command[0], str(run), *command[1:], *flags])
         assert capsys.readouterr().out
     assert about["best"] in {row["name"] for row in _rows(out)}
+
+
+@pytest.mark.medium
+def test_what_came_out_best_is_kept_of_a_longer_training(waves, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Learning, "_plan_longer", lambda *_: 60)
+    assert learned(waves, tmp_path / "study") == 0
+    assert "Trained once more, for 60 updates" in capsys.readouterr().out
+    about = json.loads((tmp_path / "study" / "learn.json").read_text())
+    assert about["best_run"].startswith("longer")
+    assert {row["name"] for row in _rows(tmp_path / "study")} > UNITS
+    assert open_run(tmp_path / "study").config.steps == 60
+
+
+def test_the_size_is_that_of_the_models_of_the_verdict():
+    """Those of a search may be smaller: forecasters have one member there, and several here."""
+    problem: Any = SimpleNamespace(
+        model=lambda unit, width: nn.Linear(width, 1), final=lambda unit, width: nn.Linear(width, 3)
+    )
+    unused: Any = None
+    asked = Asked(1.0, "", 0, 0, 0, 0, "cpu")
+    learning = Learning(unused, unused, unused, problem, unused, unused, asked)
+    assert learning._size(16) == 3 * 16 + 3
+
+
+def test_few_labelled_examples_have_some_for_validation(waves):
+    """Or what was learned by heart best would be kept."""
+    assert setup.settings(look(str(waves)))["split"] == "64/16/20"
 
 
 def _rows(out):

@@ -102,3 +102,9 @@ def test_each_seed_is_a_dot_and_what_blew_up_is_said():
     assert [name for name, _ in page.tags].count("circle") == 3
     assert "gru, seed 2: 2.0000 (mean 2.0000)" in page.words
     assert "found not finite" in page.words
+
+
+def test_the_longest_name_of_a_unit_has_room_on_a_phone():
+    name = "meta best of random"
+    (label,) = re.findall(rf'<text x="([\d.]+)"[^>]*>{name}<', str(strip({name: [1.0]}, "nll")))
+    assert float(label) >= 10 * len(name)  # half of 20 pixels a letter

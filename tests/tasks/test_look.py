@@ -25,6 +25,13 @@ FILES = {
     "tabs.txt": ("lm", "a\tb\tc\nno tab here\n"),
     # pairs
     "pairs.tsv": ("translation", "\n".join(PAIRS)),
+    "tatoeba.txt": ("translation", "\n".join(f"{p}\tCC-BY {k}" for k, p in enumerate(PAIRS))),
+    "faq.csv": (
+        "translation",
+        "id,question,answer\n"
+        + "\n".join(f"{k},{p}" for k, p in enumerate(PAIRS)).replace("\t", ","),
+    ),
+    "quoted.tsv": ("translation", "\n".join(f'"{p}' for p in PAIRS)),
     "three.tsv": ("translation", "\n".join(f"{p}\t0.{k}" for k, p in enumerate(PAIRS))),
     "st.jsonl": ("translation", "\n".join('{"source": "a", "target": "b"}' for _ in range(3))),
     "keys.jsonl": ("translation", '{"de": "eins", "en": "one"}\n'),
@@ -36,6 +43,11 @@ FILES = {
     "topics.tsv": ("classification", "\n".join(f"{'ab'[k % 2]}\ttext {k}" for k in range(40))),
     "topics.txt": ("classification", "\n".join(f"{'ab'[k % 2]}\ttext {k}" for k in range(40))),
     "texts.csv": ("classification", table("text,label", [(f"t {k}", k % 2) for k in range(9)])),
+    "reviews.csv": (
+        "classification",
+        table("review,stars", [(f"it was so {k}", k % 2) for k in range(40)]),
+    ),
+    "Ucr_TRAIN.tsv": ("classification", "".join(f"{k % 3}\t1.5\t{k}.25\t0.5\n" for k in range(30))),
     "rows.csv": (
         "classification",
         table("a,b,c,label", [(k, 1, 2, "xy"[k % 2]) for k in range(9)]),
@@ -49,6 +61,19 @@ FILES = {
     "sales.csv": ("forecasting", table("date,sales", [(d, k) for k, d in enumerate(DAYS)])),
     "years.csv": ("forecasting", table("year,level", [(1900 + k, k * 1.5) for k in range(30)])),
     "y.csv": ("forecasting", table("ds,y", [(d, 1.5 * k) for k, d in enumerate(DAYS)])),
+    "german.csv": (
+        "forecasting",
+        "\ufeffTag;Umsatz\n" + "".join(f"{d}.01.2020;{d},5\n" for d in range(1, 31)),
+    ),
+    "american.csv": (
+        "forecasting",
+        table("day,sales", [(f"01/{d}/2020", 1.5 * d) for d in range(1, 31)]),
+    ),
+    "newest.csv": (
+        "forecasting",
+        table("Date,Rise", [(f'"Jan {d:02}, 2020"', d % 3) for d in range(30, 0, -1)]),
+    ),
+    "tabbed.tsv": ("forecasting", "date\tsales\n" + "".join(f"{d}\t1.5\n" for d in DAYS)),
     "columns.csv": ("forecasting", table("a,b", [(k * 1.5, k * 2.5) for k in range(30)])),
 }
 
@@ -140,7 +165,7 @@ def test_folders_of_texts_could_be_classes_or_one_text(tmp_path):
         ("list.jsonl", b"[1]\n", "expected an object"),
         ("odd.jsonl", b'{"a": 1}\n', "Name the keys"),
         ("twice.csv", b"date,a\n2020-01-01,1\n2020-01-01,2\n", "come more than once"),
-        ("pairs.csv", b"en,de\n" + b"".join(b"w%d,v%d\n" % (k, k) for k in range(9)), "as .tsv"),
+        ("latin.txt", "Käse und Öl\n".encode("latin-1") * 9, "iconv"),
         ("plain.csv", b"1,2,3,0\n4,5,6,1\n", "no header"),
         ("ragged.csv", b"a,b\n1,2\n1\n", "rows of 1 and of 2"),
     ],

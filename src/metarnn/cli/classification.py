@@ -174,7 +174,7 @@ def _task(data: Dataset, config: Config) -> ClassificationTask:
 def _introduction(data: Any) -> str:
     scheme = data.scheme
     sizes = ", ".join(f"{name} {len(part):,}" for name, part in data.parts.items())
-    what = "texts" if scheme.alphabet else f"{scheme.channels} channels"
+    what = "texts" if scheme.alphabet else f"{scheme.channels} channel{'s' * (scheme.channels > 1)}"
     more = ", some values missing" if scheme.missing else ""
     aside = "" if "valid" in data.parts else "; too few to set some aside for validation"
     length = f"up to {scheme.length:,} steps"

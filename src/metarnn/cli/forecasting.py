@@ -210,7 +210,7 @@ def _introduction(windows: Windows) -> Iterable[str]:
     together = f" ({len(panel.channels)} together)" if len(panel.channels) > 1 else ""
     sizes = ", ".join(f"{name} {len(windows.origins(name)):,}" for name in windows.parts[0])
     yield (
-        f"{count}{together}, up to {panel.longest:,} steps (one a {panel.frequency.name}, "
+        f"{count}{together}, up to {panel.longest:,} steps (step: {panel.frequency.name}, "
         f"season {scheme.season}); {scheme.lookback} seen, {scheme.horizon} forecast; "
         f"windows: {sizes}"
     )

@@ -23,6 +23,7 @@ from metarnn.search.verdict import (
     FOUND,
     RANDOM,
     RIVALS,
+    VALID,
     Contender,
     Verdict,
     VerdictOptions,
@@ -73,8 +74,10 @@ class Learning:
             best = self._random()
         with study.stage("verdict"):
             verdict, units = self._verdict(found, best)
+        with study.stage("longer"):
+            run, more = self._longer(verdict, units)
         with study.stage("sample"):
-            self._conclude(verdict, units)
+            self._conclude(verdict, run, more)
         return 0
 
     @property
@@ -133,11 +136,15 @@ class Learning:
         if self.asked.params:
             return parse_count(self.asked.params)
         with torch.device("meta"):
-            return count_parameters(self.problem.model(RIVALS["lstm"], width).parameters())
+            return count_parameters(self._built(RIVALS["lstm"], width).parameters())
 
     def _made(self, unit: Unit, width: int) -> torch.nn.Module:
         generators.seed_all(self.chosen.seed)
-        return (self.problem.final or self.problem.model)(unit, width).to(self.world.device)
+        return self._built(unit, width).to(self.world.device)
+
+    def _built(self, unit: Unit, width: int) -> torch.nn.Module:
+        """A model as the verdict trains it, which may have more to it than one of the search."""
+        return (self.problem.final or self.problem.model)(unit, width)
 
     # The stages.
 
@@ -183,7 +190,7 @@ class Learning:
             asked = {"steps": self.asked.steps, "seeds": self.asked.seeds}
             self.plan |= asked if all(asked.values()) else self._plan_verdict(units)
             self.study.note(plan=self.plan)
-        settings, seeds = self._settings(), self.plan["seeds"]
+        settings, seeds = self._settings(self.plan["steps"]), self.plan["seeds"]
         self.show.say(
             f"\nverdict: {len(units) + 1} units, {self.plan['steps']:,} updates each, "
             f"{seeds} seed{'s' if seeds > 1 else ''} or as many as there is time for"
@@ -196,7 +203,7 @@ class Learning:
         for count in range(1, (self.asked.seeds or budget.SEEDS[1]) + 1):
             verdict = self._judge(units, settings, count)
             took, began = began - self.study.left, self.study.left
-            if not self.asked.seeds and began < 1.3 * took:
+            if not self.asked.seeds and began - self._reserved < 1.3 * took:
                 break
         return verdict, units
 
@@ -204,19 +211,27 @@ class Learning:
         """Measure the pace of every unit at its size, and set updates and seeds."""
         sizes = setup.SIZES[self.entry.name]
         settings = Settings(**tasks.chosen(Settings, self.chosen))
-        build = self.problem.final or self.problem.model
         paces = []
         for unit in (*units.values(), Contender(f"{META}gru")):
-            width = solve_width(self.plan["parameters"], lambda w, unit=unit: build(unit, w))
+            width = solve_width(self.plan["parameters"], lambda w, unit=unit: self._built(unit, w))
             model = self._made(unit, width)
             paces.append(budget.measure(self.problem.whole, model, settings, self.problem.held_out))
-        epoch = float(getattr(self.problem.whole, "batches_per_epoch", 0.0)) or sizes.most
-        most = int(max(min(sizes.most, 60 * epoch), sizes.enough))
-        steps, seeds = budget.verdict_within(self.study.left, paces, sizes.enough, most)
+        left = self.study.left - self._reserved
+        steps, seeds = budget.verdict_within(left, paces, sizes.enough, self._most())
         return {"steps": self.asked.steps or steps, "seeds": self.asked.seeds or seeds}
 
-    def _settings(self) -> Settings:
-        steps = self.plan["steps"]
+    @property
+    def _reserved(self) -> float:
+        """Seconds that are kept for the longer training."""
+        return 0.0 if self.asked.steps else budget.LONGER * self.study.seconds
+
+    def _most(self) -> int:
+        """Updates of a training that are of use."""
+        sizes = setup.SIZES[self.entry.name]
+        epoch = float(getattr(self.problem.whole, "batches_per_epoch", 0.0)) or sizes.most
+        return int(max(min(sizes.most, 60 * epoch), sizes.enough))
+
+    def _settings(self, steps: int) -> Settings:
         every = max(steps // budget.VALIDATIONS, 1)
         own = replace(self.chosen, warmup=min(self.chosen.warmup or steps, steps // 10))
         more = {"validate_every": every, "log_every": max(steps // 40, 1), "save_every": 0}
@@ -232,18 +247,46 @@ class Learning:
         self.study.keep(verdict)
         return verdict
 
+    def _longer(self, verdict: Verdict, units: dict[str, Unit]) -> tuple[Path, str]:
+        """The run to keep, of a longer training of the best unit where that is better, and what is
+        to be said of it."""
+        best = best_of(verdict)
+        valid = verdict[best].values(VALID)
+        kept = Path("verdict") / run_name(best, self.chosen.seed + valid.index(min(valid)))
+        if "longer" not in self.plan:
+            self.plan["longer"] = self._plan_longer(units[best], verdict[best].width)
+            self.study.note(plan=self.plan)
+        if not (steps := self.plan["longer"]):
+            return kept, ""
+        self.show.say(f"\nlonger: {best} once more, {steps:,} updates, for a model to use")
+        longer = judge(
+            self.problem, {best: units[best]}, self.plan["parameters"], self._settings(steps),
+            VerdictOptions(1, steps, 1), folder=self.study.path / "longer", world=self.world,
+            progress=self.show, keep=runs_of(self.entry, self.chosen, self.problem),
+        )[best].scores[0]  # fmt: skip
+        if longer[VALID] >= min(valid):
+            return kept, ""
+        metric = verdict.measure.name
+        more = f"Trained once more, for {steps:,} updates, it has {metric} {longer[metric]:.4f}."
+        return Path("longer") / run_name(best, self.chosen.seed), more
+
+    def _plan_longer(self, unit: Unit, width: int) -> int:
+        if self.asked.steps or self.study.left <= 0:
+            return 0
+        settings = Settings(**tasks.chosen(Settings, self.chosen))
+        model = self._made(unit, width)
+        pace = budget.measure(self.problem.whole, model, settings, self.problem.held_out)
+        return budget.longer_within(self.study.left, pace, self.plan["steps"], self._most())
+
     # The end.
 
-    def _conclude(self, verdict: Verdict, units: dict[str, Unit]) -> None:
+    def _conclude(self, verdict: Verdict, run: Path, more: str) -> None:
         study = self.study
         best = best_of(verdict)
         row = verdict[best]
         first = self.chosen.seed
-        valid = [each["valid"] for each in row.scores]
-        seed = first + valid.index(min(valid))
-        run = Path("verdict") / run_name(best, seed)
         study.promote(study.path / run)
-        words = summary(verdict, best)
+        words = f"{summary(verdict, best)} {more}".strip()
         study.note(
             steps=verdict.steps,
             seeds=[first + k for k in range(len(row.scores))],

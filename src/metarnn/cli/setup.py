@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metarnn.tasks.classification.load import ENOUGH, find
 from metarnn.tasks.forecasting import load_panel
 from metarnn.tasks.look import Finding
 
@@ -39,7 +40,7 @@ def settings(found: Finding) -> dict[str, Any]:
     made: Mapping[str, Any] = {
         "lm": _language,
         "translation": _translation,
-        "classification": lambda found: {},
+        "classification": _classification,
         "forecasting": _forecasting,
     }
     return {"data": found.data, **found.settings, **made[found.task](found)}
@@ -76,6 +77,14 @@ def _translation(found: Finding) -> dict[str, Any]:
     elif lines < 400:
         made["split"] = "70/15/15"
     return made
+
+
+def _classification(found: Finding) -> dict[str, Any]:
+    """Some examples for validation even of few: by what a model was trained on the one that
+    learned most of it by heart would be kept."""
+    train = find(found.data)
+    _, examples = train.get("train") or train["all"]
+    return {"split": "64/16/20"} if len(examples) < ENOUGH else {}
 
 
 def _forecasting(found: Finding) -> dict[str, Any]:

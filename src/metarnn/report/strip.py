@@ -10,6 +10,7 @@ from metarnn.report.markup import Markup, tag
 from metarnn.report.plot import COLOURS, nice, short
 
 WIDTH, ROW, RIGHT, TOP, BOTTOM = 720.0, 34.0, 24.0, 6.0, 40.0
+LETTER = 10.6  # of the 20 pixels that letters have on a phone
 
 
 def strip(named: Mapping[str, Sequence[float]], metric: str) -> Markup:
@@ -20,7 +21,7 @@ def strip(named: Mapping[str, Sequence[float]], metric: str) -> Markup:
         return Markup("")
     gap = (max(every) - min(every)) or abs(max(every)) or 1.0
     low, high = min(every) - 0.06 * gap, max(every) + 0.06 * gap
-    left = 20 + 8.2 * max(map(len, rows))
+    left = 20 + LETTER * max(map(len, rows))
     height = TOP + ROW * len(rows) + BOTTOM
 
     def x(value: float) -> str:

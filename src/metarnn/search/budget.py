@@ -16,6 +16,8 @@ from metarnn.training import Settings, Trainer
 
 # Shares of all time. What is left after them is for the verdict, and a little for its surroundings.
 SEARCH, RANDOM = 0.33, 0.09
+# And for a longer training of what came out best: a race of all is too short for a good model.
+LONGER, WORTH = 0.2, 1.5  # of the time; times the updates of the race, below which it is left out
 # Of the time left, what a verdict is planned to take: speeds are measured in a moment.
 CAREFUL = 0.8
 BRED = 0.6  # of the search's time, by when no more candidates are bred
@@ -128,6 +130,17 @@ def verdict_within(
     while seeds >= 3 and seeds < SEEDS[1] and steps(seeds + 1) >= most:
         seeds += 1
     return max(min(steps(seeds), most), enough // 4), seeds
+
+
+def longer_within(seconds: float, pace: Pace, raced: int, most: int) -> int:
+    """Updates of a longer training in so long; 0 where they would not be many more.
+
+    >>> pace = Pace(1.0, 0.02, 0.2, 0.3)
+    >>> [longer_within(seconds, pace, 200, 1000) for seconds in (5, 20, 100)]
+    [0, 675, 1000]
+    """
+    steps = min(int((CAREFUL * seconds - pace.training(0)) / pace.update), most)
+    return steps if steps > WORTH * raced else 0
 
 
 def width_within(seconds: float, update: float, width: int, enough: int, widest: int) -> int:

@@ -7,6 +7,7 @@ from statistics import fmean
 
 from metarnn.search.verdict import FEW, FOUND, RANDOM, VALID, Verdict
 
+SHORT = 1000  # updates, fewer than which are a race of beginners
 META = "meta "  # before the name of a unit whose weights are written
 
 
@@ -34,6 +35,8 @@ def summary(verdict: Verdict, best: str) -> str:
         f"Differences are of {metric} on the {verdict.split} data ({good} is good, {seeds}).",
         "It is the model that was kept, since it was best on the validation data.",
     ]
+    if verdict.steps < SHORT:
+        said.append(f"{verdict.steps} updates tell who learns fast, not who is best in the end.")
     if "loses to" in groups:
         said.append("There validation chose wrongly.")
     if count < FEW and "beats" not in groups:

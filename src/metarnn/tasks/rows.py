@@ -1,18 +1,71 @@
-"""The rows of CSV files."""
+"""The rows of tables in text: what parts their fields, and numbers as people write them."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from metarnn.graph.files import text
 
+DELIMITERS = ";\t|,"  # a comma last: it stands in numbers and in sentences as well
+LOOK = 50  # rows that tell what parts fields
+COMMA = re.compile(r"[-+]?(\d{1,3}(\.\d{3})+|\d+),\d+")  # 1.234,5
+DOT = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234.5
+PLAIN = re.compile(r"[-+]?[\d.]*|[A-Za-z?]*")
 
-def csv_rows(path: Path, dialect: str = "excel") -> list[list[str]]:
-    """The rows of a CSV file that are not empty; a ValueError names a file that is none."""
-    lines = io.StringIO(text(path).removeprefix("\ufeff"), newline="")
+
+def csv_rows(path: Path, delimiter: str = "") -> list[list[str]]:
+    """The rows of a table that are not empty; a ValueError names a file that is none."""
     try:
-        return [row for row in csv.reader(lines, dialect) if row]
+        return table_rows(text(path).removeprefix("\ufeff"), delimiter)
     except csv.Error as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def table_rows(table: str, delimiter: str = "") -> list[list[str]]:
+    """Rows of fields. What parts them is told from the first rows, where it is not given.
+
+    >>> table_rows("day;sold\\n1.2.2020;1.250,5")
+    [['day', 'sold'], ['1.2.2020', '1250.5']]
+    """
+    part = delimiter or find_delimiter(table)
+    return _plain(list(_parted(table, part)), DOT if part == "," else COMMA)
+
+
+def find_delimiter(table: str) -> str:
+    """What parts each of the first rows into as many fields; a comma where nothing does."""
+    for part in DELIMITERS:
+        with suppress(csv.Error):
+            widths = {len(row) for row in islice(_parted(table, part), LOOK)}
+            if len(widths) == 1 and widths != {1}:
+                return part
+    return ","
+
+
+def _parted(table: str, delimiter: str) -> Iterator[list[str]]:
+    return (row for row in csv.reader(io.StringIO(table, newline=""), delimiter=delimiter) if row)
+
+
+def _plain(rows: list[list[str]], written: re.Pattern[str]) -> list[list[str]]:
+    """The rows with the numbers of columns that are written so as 1234.5."""
+    if not rows or not any("," in field for row in rows[1:] for field in row):
+        return rows
+    for k in range(len(rows[0])):
+        column = [row[k].strip() if k < len(row) else "" for row in rows[1:]]
+        if not any(map(written.fullmatch, column)):
+            continue
+        if not all(written.fullmatch(field) or PLAIN.fullmatch(field) for field in column):
+            continue
+        for row, field in zip(rows[1:], column, strict=True):
+            if k < len(row):
+                row[k] = _point(field) if written is COMMA else field.replace(",", "")
+    return rows
+
+
+def _point(field: str) -> str:
+    return field.replace(".", "").replace(",", ".")

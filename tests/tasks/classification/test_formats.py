@@ -170,3 +170,25 @@ def test_what_does_not_fit_is_refused_with_its_reason(tmp_path):
         load(str(write(tmp_path / "t.txt", "a\tb\na\tc\n")))
     with pytest.raises(ValueError, match="line 3: 1 fields"):
         formats.read(write(tmp_path / "t.csv", "a,label\n1,2\n3\n"))
+
+
+def test_arrays_may_have_the_names_that_others_give_them(tmp_path):
+    x, y = np.zeros((4, 5), np.float32), np.arange(4)
+    np.savez(tmp_path / "a.npz", X=x, labels=y)
+    assert [e.label for e in formats.read(tmp_path / "a.npz")[1]] == ["0", "1", "2", "3"]
+    np.savez(tmp_path / "b.npz", X_train=x, y_train=y, X_test=x, y_test=y)
+    assert set(formats.read_npz_splits(tmp_path / "b.npz") or ()) == {"train", "test"}
+
+
+def test_the_older_ucr_format_has_its_label_first(tmp_path):
+    (tmp_path / "a.tsv").write_text("1\t0.5\t1e-3\n2\t3\tNaN\n")
+    first, second = formats.read(tmp_path / "a.tsv")[1]
+    assert (first.label, np.ravel(first.x).tolist()) == ("1", pytest.approx([0.5, 0.001]))
+    assert (second.label, np.ravel(second.x).tolist()) == ("2", [3])
+
+
+def test_texts_and_labels_are_found_by_what_is_in_them(tmp_path):
+    rows = [f"{k},it was so {k},{'+-'[k % 2]}" for k in range(20)]
+    (tmp_path / "a.csv").write_text("\n".join(["id,review,verdict", *rows]))
+    first, *_ = formats.read(tmp_path / "a.csv")[1]
+    assert (first.x, first.label) == ("it was so 0", "+")

@@ -21,6 +21,19 @@ def write(path, text):
         (["1749-01", "1749-02", "1749-03"], "month"),
         (["1700", "1701", "1702"], "year"),
         (["31.12.2020", "07.01.2021", "14.01.2021"], "week"),
+        (["20201230", "20201231", "20210101"], "day"),
+        (["2020-01-31", "2020-02-29", "2020-03-31", "2020-04-30"], "month"),
+        (["1/1/2011 0:00", "1/1/2011 1:00", "1/1/2011 2:00"], "hour"),
+        (["1/1/19 11:00 PM", "1/2/19 12:00 AM", "1/2/19 1:00 AM"], "hour"),
+        (["01/12/2020", "01/13/2020", "01/14/2020"], "day"),
+        (["13/01/2020", "14/01/2020", "15/01/2020"], "day"),
+        (["01/01/2020", "02/01/2020", "03/01/2020", "01/01/2021"], "day"),
+        (["11/01/2020", "12/01/2020", "01/01/2021", "02/01/2021"], "month"),
+        (["2019Q3", "2019Q4", "2020Q1"], "quarter"),
+        (["Jan 2020", "Feb 2020", "Mar 2020"], "month"),
+        (["30-Dec-20", "31-Dec-20", "1-Jan-21"], "day"),
+        (["March 7, 2020", "March 14, 2020", "March 21, 2020"], "week"),
+        (["2020-03-29 01:00:00+01:00", "2020-03-29 03:00:00+02:00"], "hour"),
         (["2020/01/01 00:00", "2020/01/01 00:15", "2020/01/01 00:30"], "15 minutes"),
     ],
 )
@@ -33,6 +46,30 @@ def test_the_step_is_found(texts, name):
 def test_the_next_dates_follow_the_calendar():
     after = Frequency(months=1).after(np.datetime64("2020-12-01T06:00:00"), 2)
     assert [str(d) for d in after] == ["2021-01-01T06:00:00", "2021-02-01T06:00:00"]
+
+
+def test_the_end_of_a_month_is_followed_by_the_end_of_the_next():
+    after = Frequency(months=1).after(np.datetime64("2021-01-31T00:00:00"), 3)
+    assert [str(d)[:10] for d in after] == ["2021-02-28", "2021-03-31", "2021-04-30"]
+
+
+def test_rows_may_come_newest_first(tmp_path):
+    rows = [f"2020-01-{d:02},{d}" for d in range(1, 10)]
+    panel = read_csv(write(tmp_path / "t.csv", "\n".join(["date,a", *rows[::-1]])))
+    assert panel.series[0].values[:, 0].tolist() == list(range(1, 10))
+
+
+def test_a_german_table_is_read_as_it_is_meant(tmp_path):
+    text = "\ufeffTag;Umsatz;Anteil\r\n1.2.2020;1.250,5;0,25\r\n2.2.2020;990;1\r\n"
+    a, b = read_csv(write(tmp_path / "t.csv", text)).series
+    assert a.start == np.datetime64("2020-02-01")
+    assert (a.values[:, 0].tolist(), b.values[:, 0].tolist()) == ([1250.5, 990], [0.25, 1])
+
+
+def test_commas_between_thousands_are_no_decimals(tmp_path):
+    text = 'date,price\n2020-01-01,"1,234.50"\n2020-01-02,"12,345"\n2020-01-03,7\n'
+    (price,) = read_csv(write(tmp_path / "t.csv", text)).series
+    assert price.values[:, 0].tolist() == [1234.5, 12345, 7]
 
 
 def test_gaps_are_reported_and_filled(tmp_path):
@@ -68,8 +105,8 @@ def test_covariates_reach_into_the_future_and_series_stand_below_one_another(tmp
 def test_what_is_wrong_with_a_file_is_said(tmp_path):
     with pytest.raises(FileNotFoundError, match="sunspots"):
         load("nowhere.csv")
-    bad = write(tmp_path / "t.csv", "date,a\n2020-01-02,1\n2020-01-01,2\n2020-01-03,2\n")
-    with pytest.raises(ValueError, match="sort the rows"):
+    bad = write(tmp_path / "t.csv", "date,a\n2020-01-02,1\n2020-01-02,2\n2020-01-03,2\n")
+    with pytest.raises(ValueError, match="more than once"):
         read_csv(bad)
     word = write(tmp_path / "t.csv", "date,a\n2020-01-01,1\n2020-01-02,two\n")
     with pytest.raises(ValueError, match="'two' is no number"):

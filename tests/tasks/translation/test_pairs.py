@@ -8,7 +8,7 @@ import pytest
 from metarnn.tasks.language import UNK
 from metarnn.tasks.translation import load
 from metarnn.tasks.translation.generated import NOTATIONS, dates, in_words, numbers
-from metarnn.tasks.translation.pairs import read
+from metarnn.tasks.translation.pairs import Pairs, read
 
 DE = ["eins", "zwei drei", "", "vier", "  ", "fünf"]
 EN = ["one", "two three", "nothing", "", "   ", "five"]
@@ -82,12 +82,26 @@ def test_what_is_wrong_with_data_is_said_with_its_place(files, message, tmp_path
         read(str(tmp_path), "de", "en")
 
 
+def test_columns_of_a_csv_are_pairs(tmp_path):
+    file = tmp_path / "faq.csv"
+    file.write_text('id,q,a\n1,"why, then?",so\n2,how,thus\n')
+    assert read(str(file), "q", "a", "all")["all"] == Pairs(["why, then?", "how"], ["so", "thus"])
+    with pytest.raises(ValueError, match="column='x'"):
+        read(str(file), "q", "x", "all")
+
+
+def test_more_columns_than_two_are_left_out(tmp_path):
+    (tmp_path / "deu.txt").write_text("Go.\tGeh.\tCC-BY 2.0\n")
+    found = read(str(tmp_path / "deu.txt"), split="all")["all"]
+    assert (found.source, found.target) == (["Go."], ["Geh."])
+
+
 def test_data_that_are_nowhere_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="generated: dates, numbers"):
         read(str(tmp_path / "nowhere"), "de", "en")
-    (tmp_path / "x.txt").write_text("a")
+    (tmp_path / "x.doc").write_text("a")
     with pytest.raises(ValueError, match="data="):
-        read(str(tmp_path / "x.txt"))
+        read(str(tmp_path / "x.doc"))
 
 
 def test_long_pairs_leave_training_alone_and_all_is_counted(folder):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ MISSING = ("", "?", "nan", "na", "null", "none")
 # Numbers of a table for each character of its line: channels of very different lengths leave most
 # of a table empty, and two of a million steps and channels would be a table of 10¹².
 ROOM = 64
+FEW = 40  # rows, in as many of which texts differ
 
 
 def read_ts(path: Path) -> Found:
@@ -110,9 +112,9 @@ def _empty(steps: int, channels: int, line: str) -> np.ndarray:
 def read_csv(path: Path) -> Found:
     """CSV with a header. With a column `id`, `sequence` or `series` a row is a step; else a row is
     a sequence of its numeric columns, or a `text`. The label is in the column `label`, `class`,
-    `target` or `y`, or the last. Where the labels of one sequence differ, they are tags."""
-    dialect = "excel-tab" if path.suffix == ".tsv" else "excel"
-    rows = csv_rows(path, dialect)
+    `target` or `y`, or the last. Where the labels of one sequence differ, they are tags. Texts may
+    be called otherwise, where there is one column of sentences and one whose values repeat."""
+    rows = csv_rows(path, "\t" if path.suffix == ".tsv" else "")
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a header and at least one row")
     names = [name.strip().lower() for name in rows[0]]
@@ -122,9 +124,10 @@ def read_csv(path: Path) -> Found:
     columns = {name: [row[k].strip() for row in rows[1:]] for k, name in enumerate(names)}
     group = next((name for name in GROUPS if name in columns), None)
     label = next((name for name in LABELS if name in columns), None)
-    if "text" in columns:
+    if (texts := text_columns(columns)) is not None:
+        text, label = texts
         labels = columns[label] if label else [""] * (len(rows) - 1)
-        pairs = zip(columns["text"], labels, strict=True)
+        pairs = zip(columns[text], labels, strict=True)
         return "one", [Example(text, name or None) for text, name in pairs]
     if label is None and group is None:
         label = names[-1]
@@ -141,6 +144,28 @@ def read_csv(path: Path) -> Found:
             for row, name in zip(x, labels, strict=True)
         ]
     return _grouped(x, columns, group, label, when)
+
+
+def text_columns(columns: Mapping[str, Sequence[str]]) -> tuple[str, str | None] | None:
+    """The names of the column of texts and of that of their labels, if there is one.
+
+    >>> text_columns({"review": ["so good", "so bad", "oh no"], "stars": ["5", "1", "1"]})
+    ('review', 'stars')
+    """
+    label = next((name for name in LABELS if name in columns), None)
+    if "text" in columns:
+        return "text", label
+    spaced = {name: sum(" " in value.strip() for value in c) for name, c in columns.items()}
+    texts = [name for name, c in columns.items() if 2 * spaced[name] > len(c)]
+    if len(texts) != 1 or len(columns) > 4:
+        return None
+    text, rows = texts[0], len(columns[texts[0]])
+    if 2 * len(set(columns[text])) <= min(rows, FEW):  # classes with names of two words
+        return None
+    few = [n for n, c in columns.items() if n != text and len(set(c)) <= max(rows // 4, 2)]
+    if label is None and len(few) == 1:
+        label = few[0]
+    return (text, label) if label is not None or len(columns) == 1 else None
 
 
 def _grouped(
@@ -164,6 +189,20 @@ def _grouped(
         found = (named if tags else named[0] or None) if label else None
         examples.append(Example(x[members], found, times))
     return ("tags" if tags else "one"), examples
+
+
+def read_ucr(path: Path) -> Found:
+    """The older UCR format: a label, then numbers with tabs between them; no header."""
+    examples = []
+    for number, line in enumerate(content_text(path).splitlines(), 1):
+        label, *values = line.strip().split("\t")
+        try:
+            row = np.array([[_number(value)] for value in values], np.float32)
+        except ValueError as error:
+            raise _wrong(path, number, str(error)) from None
+        if values:
+            examples.append(Example(_trimmed(row[:, 0])[:, None], label.strip()))
+    return "one", examples
 
 
 def read_jsonl(path: Path) -> Found:
@@ -200,12 +239,12 @@ def read_jsonl(path: Path) -> Found:
 def read_npz(path: Path) -> Found:
     """Arrays `x` [N, T] or [N, T, C] and `y`, perhaps `lengths` [N] and `times` [N, T]; y is [N],
     [N, T] (tags) or, of 0 and 1 in fewer columns than steps, [N, K] (several labels)."""
-    return _arrays(read_arrays(path), str(path))
+    return _arrays(_named(path), str(path))
 
 
 def read_npz_splits(path: Path) -> dict[str, Found] | None:
     """The splits of a file with `x_train`, `y_train`, `x_test`, … in it."""
-    arrays = read_arrays(path)
+    arrays = _named(path)
     splits = [name[2:] for name in arrays if name.startswith("x_")]
     return {
         split: _arrays(
@@ -214,6 +253,13 @@ def read_npz_splits(path: Path) -> dict[str, Found] | None:
         )
         for split in splits
     } or None
+
+
+def _named(path: Path) -> dict[str, np.ndarray]:
+    """Arrays by their names here: `X` is x, `labels` are y."""
+    lower = {name.lower(): array for name, array in read_arrays(path).items()}
+    same = {"data": "x", "labels": "y", "label": "y", "target": "y", "targets": "y"}
+    return {n if (s := same.get(n, n)) in lower else s: array for n, array in lower.items()}
 
 
 def _arrays(arrays: dict[str, np.ndarray], source: str) -> Found:
@@ -291,7 +337,7 @@ def read_folder(path: Path, pixels: bool = False) -> Found:
 READERS: dict[str, Callable[[Path], Found]] = {
     ".ts": read_ts,
     ".csv": read_csv,
-    ".tsv": lambda path: read_text(path) if _is_pairs(path) else read_csv(path),
+    ".tsv": lambda path: _tabbed(path)(path),
     ".jsonl": read_jsonl,
     ".npz": read_npz,
     ".txt": read_text,
@@ -312,9 +358,13 @@ def read(path: Path) -> Found:
     return kind, examples
 
 
-def _is_pairs(path: Path) -> bool:
+def _tabbed(path: Path) -> Callable[[Path], Found]:
+    """What reads a file with tabs, told from its first line."""
     first = content_text(path).split("\n", 1)[0].lower().split("\t")
-    return len(first) == 2 and "text" not in first
+    if len(first) == 2 and "text" not in first:
+        return read_text
+    numbers = all(re.fullmatch(r"[-+\d.e]+", field.strip()) for field in first)
+    return read_ucr if numbers else read_csv
 
 
 def _rows(x: Sequence[Any]) -> np.ndarray:

@@ -119,18 +119,20 @@ def read_csv(
     room = max(ALWAYS, ROOM * len(rows) * len(names))
     for group, members in groups.items():
         where, title = f"{path}" + (f", {group}" if group else ""), group or Path(path).name
-        table = {n: _numbers(members, place[n], n, where) for n in (*targets, *known, *observed)}
         if date is None:
             at, step, start = np.arange(len(members)), Frequency(), None
         else:
             when = calendar.parse([row[place[date]] for row in members])
             if when is None:
                 raise ValueError(f"{where}: a value in the column {date!r} is no date")
+            order = np.argsort(when, kind="stable")
+            when, members = when[order], [members[k] for k in order]
             step = calendar.frequency(when)
             try:
                 at, start = calendar.places(when, step), when[0]
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from None
+        table = {n: _numbers(members, place[n], n, where) for n in (*targets, *known, *observed)}
         steps.append(step)
         lost = int(at[-1]) + 1 - len(at)
         room -= (int(at[-1]) + 1) * (len(targets) + len(known) + len(observed))

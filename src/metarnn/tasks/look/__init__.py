@@ -11,7 +11,7 @@ from metarnn.tasks.classification.embedded import EMBEDDED as LABELLED
 from metarnn.tasks.classification.images import SUFFIXES as IMAGES
 from metarnn.tasks.forecasting.embedded import EMBEDDED as SERIES
 from metarnn.tasks.language.source import EMBEDDED as TEXTS
-from metarnn.tasks.look.content import count, ending, is_text, lines, repeats
+from metarnn.tasks.look.content import count, ending, is_number, is_text, lines, repeats
 from metarnn.tasks.look.finding import Finding
 from metarnn.tasks.look.tables import columns
 from metarnn.tasks.translation.generated import GENERATED as PAIRS
@@ -146,13 +146,27 @@ def _file(path: Path) -> list[Finding]:
     if aligned := _aligned(path.with_suffix(""), path.suffix[1:]):
         return [aligned]
     if not is_text(path):
+        if b"\0" not in path.read_bytes()[: 1 << 16]:
+            iconv = f"iconv -f ISO-8859-1 -t UTF-8 {path} > NEW"
+            raise ValueError(f"{path} is not UTF-8. If it is an older text: {iconv}")
         advice = "For a file of any kind there is `metarnn train lm --level byte`."
         raise ValueError(f"{path} is no text, and no format that is known by its ending. {advice}")
     rows = [line.split("\t") for line in lines(path)]
     if rows and all(len(row) == 2 for row in rows) and repeats([row[0] for row in rows]):
         why = "a label, a tab and a text in each line: a classifier of texts"
         return [Finding("classification", (f"{path}: {count(path)} lines", why), str(path))]
+    if _are_pairs(rows):
+        why = "two texts in each line with a tab between them: from the first to the second"
+        return [Finding("translation", (f"{path}: {count(path):,} lines", why), str(path))]
     return [_text(str(path), f"{path.stat().st_size:,} bytes of text")]
+
+
+def _are_pairs(rows: list[list[str]]) -> bool:
+    """Whether all rows have as many columns, and the first two are texts."""
+    if len(rows[0]) < 2 or len({len(row) for row in rows}) > 1:
+        return False
+    sides = [[row[k] for row in rows] for k in (0, 1)]
+    return not any(repeats(side) or any(map(is_number, side)) for side in sides)
 
 
 def _json_lines(path: Path) -> list[Finding]:

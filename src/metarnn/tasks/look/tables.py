@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metarnn.tasks.classification.formats import GROUPS, LABELS
+from metarnn.tasks.classification.formats import GROUPS, LABELS, text_columns
 from metarnn.tasks.forecasting.dates import parse as dates
 from metarnn.tasks.look.content import count, is_class, is_number, lines, repeats
 from metarnn.tasks.look.finding import Finding
+from metarnn.tasks.rows import table_rows
 
 DATES = ("date", "time", "timestamp", "datetime", "ds", "month", "year")
 
 
 def columns(path: Path, delimiter: str) -> list[Finding]:
     """A table: what its columns are tells what it is."""
-    rows = [row for row in csv.reader(lines(path), delimiter=delimiter) if row]
+    if delimiter == "\t":
+        rows = [
+            line.split("\t") for line in lines(path) if line.strip()
+        ]  # quotes are in texts, too
+    else:
+        rows = table_rows("\n".join(lines(path)))
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a table of two rows at least")
     widths = {len(row) for row in rows}
@@ -70,10 +75,19 @@ class Table:
 def _sequences(table: Table, about: str, delimiter: str) -> Finding | None:
     label, group = table.named(LABELS), table.named(GROUPS)
     values = range(len(table.names))
-    if (text := table.named(("text",))) is not None and label not in (None, text):
-        why = f"texts with a label ({table.names[label]}): a classifier of them"
+    lower = [name.lower() for name in table.names]
+    texts = text_columns(dict(zip(lower, table.columns, strict=True)))
+    if texts is not None and lower.index(texts[0]) == table.date:  # Jan 1, 2020
+        texts = None
+    if texts is not None and texts[1] is not None and delimiter == ",":
+        why = f"texts ({texts[0]}) with a label ({texts[1]}): a classifier of them"
         return Finding("classification", (about, why), str(table.path))
     if delimiter == "\t":
+        if len(table.names) > 3 and all(map(is_number, table.names)):
+            if not is_class([table.names[0], *table.columns[0]]):
+                return None
+            why = f"a label and {len(table.names) - 1} numbers a row, as UCR has them: a classifier"
+            return Finding("classification", (about, why), str(table.path))
         if len(table.names) != 2 or table.numeric(1):
             return None
         both = [[name, *column] for name, column in zip(table.names, table.columns, strict=True)]
@@ -97,9 +111,9 @@ def _sequences(table: Table, about: str, delimiter: str) -> Finding | None:
 
 
 def _series(table: Table, about: str, delimiter: str) -> Finding | None:
-    if delimiter != ",":
-        return None
     date = table.date
+    if delimiter != "," and date is None:
+        return None
     words = [k for k in range(len(table.names)) if k != date and not table.numeric(k)]
     numbers = [k for k in range(len(table.names)) if k != date and table.numeric(k)]
     if not numbers:
@@ -154,12 +168,19 @@ def _constant(table: Table, several: int | None, k: int) -> bool:
 def _pairs(table: Table, about: str, delimiter: str) -> Finding | None:
     if table.date is not None or len(table.names) < 2 or (table.numeric(0) and table.numeric(1)):
         return None
-    sides = [[name, *column] for name, column in zip(table.names, table.columns, strict=True)][:2]
-    if any(map(repeats, sides)) or table.named(("text",)) is not None:
+    if table.named(("text",)) is not None:
         return None
     if delimiter == ",":
-        if len(table.names) > 2 or any(table.numeric(k) for k in (0, 1)):
+        words = [k for k in range(len(table.names)) if not table.numeric(k)]
+        words = [k for k in words if not repeats(table.columns[k])]
+        if len(words) != 2:
             return None
-        raise ValueError(f"{about}, which look like pairs of texts. Save them with tabs, as .tsv")
+        source, target = (table.names[k] for k in words)
+        why = f"two columns of texts: from {source} to {target}"
+        sides = {"source": source, "target": target}
+        return Finding("translation", (about, why), str(table.path), sides)
+    sides = [[name, *column] for name, column in zip(table.names, table.columns, strict=True)][:2]
+    if any(map(repeats, sides)):
+        return None
     why = "two texts in each line with a tab between them: from the first to the second"
     return Finding("translation", (about, why), str(table.path))

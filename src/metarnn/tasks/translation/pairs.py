@@ -14,9 +14,10 @@ from metarnn.cells import check
 from metarnn.graph import files
 from metarnn.tasks.language.split import SPLITS, Shares
 from metarnn.tasks.packed import gunzip
+from metarnn.tasks.rows import table_rows
 from metarnn.tasks.translation.generated import GENERATED
 
-TABLES = (".tsv", ".jsonl")
+TABLES = (".tsv", ".csv", ".jsonl")
 _SPLIT = re.compile(r"(?:^|[._-])(train|valid|val|dev|test)", re.IGNORECASE)
 _NAMES = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 
@@ -50,9 +51,11 @@ def read(
 
     data            "dates" or "numbers", which are generated; a folder with files of `train`,
                     `valid` (or `val`, `dev`) and `test` in their names; one set of pairs, which is
-                    split: a file .tsv or .jsonl, or the beginning of the names of two aligned files
+                    split: a table (.tsv or .txt with tabs, .csv, .jsonl), or the beginning of the
+                    names of two aligned files
     source, target  what names of aligned files end with, as in `train.de` (or `train.de.gz`); the
-                    keys of JSON lines, by default "source" and "target"; not needed for .tsv
+                    keys of JSON lines, by default "source" and "target"; the columns of a .csv, by
+                    default the first two; not needed with tabs
     split           shares of train, valid and test where names do not tell, or "all", which is
                     one split of that name with all there is
     """
@@ -165,9 +168,11 @@ def _aligned(prefix: Path, source: str, target: str) -> Pairs:
 def _table(path: Path, source: str, target: str) -> Pairs:
     """One file with both sides in each line."""
     plain = path.with_suffix("") if path.suffix == ".gz" else path
-    if plain.suffix not in TABLES:
-        check.refuse("data", str(path), "a file called ….tsv or ….jsonl, or a folder")
-    kind = _columns if plain.suffix == ".tsv" else _fields
+    if plain.suffix not in (kinds := (*TABLES, ".txt")):
+        check.refuse("data", str(path), f"a file that ends in {', '.join(kinds)}, or a folder")
+    if plain.suffix == ".csv":
+        return Pairs.of(_named("\n".join(lines(path)), str(path), source, target))
+    kind = _fields if plain.suffix == ".jsonl" else _columns
     names = (source or "source", target or "target")
     return Pairs.of(
         kind(line, f"{path}, line {number}", *names) if line.strip() else ("", "")
@@ -180,6 +185,18 @@ def _columns(line: str, where: str, source: str, target: str) -> tuple[str, str]
     if len(columns) < 2:
         raise ValueError(f"{where}: expected a source and a target with a tab between them")
     return columns[0], columns[1]
+
+
+def _named(table: str, where: str, source: str, target: str) -> Iterable[tuple[str, str]]:
+    """Two columns of a table with a header."""
+    names, *rows = table_rows(table)
+    names = [name.strip() for name in names]
+    if len(names) < 2:
+        raise ValueError(f"{where}: expected two columns, with a header")
+    x, y = (names.index(check.one_of("column", n, names)) if n else k
+            for k, n in enumerate((source, target)))  # fmt: skip
+    for row in rows:
+        yield (row[x], row[y]) if len(row) > max(x, y) else ("", "")
 
 
 def _fields(line: str, where: str, source: str, target: str) -> tuple[str, str]:

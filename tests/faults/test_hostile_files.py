@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.faults.mutate import mutated
-from tests.faults.parsers import PARSERS
+from tests.faults.parsers import OURS, PARSERS
 
 ROOM = 3 << 30  # bytes that reading one small file may take beyond what the process has
-OURS = (ValueError, OSError, ModuleNotFoundError)
 
 
 @contextmanager

@@ -19,10 +19,13 @@ from metarnn.engines.cpu import compile as compiling
 from metarnn.engines.cpu import emit as c
 from metarnn.engines.triton import emit as triton
 from metarnn.graph import files
+from metarnn.report import materials
 from metarnn.tasks.classification import formats
 from metarnn.tasks.classification.images import read_image
 from metarnn.tasks.forecasting.series import read_csv
 from metarnn.tasks.language import Vocabulary
+from metarnn.tasks.look.content import count
+from metarnn.tasks.look.content import lines as look_lines
 from metarnn.tasks.pretrained import described
 from metarnn.tasks.translation.pairs import lines
 from metarnn.training import Folder, FolderError, checkpoint, config
@@ -74,6 +77,9 @@ BOMBS = {
     "Python's objects": ("x.npz", OBJECTS.getvalue(), formats.read, "expected numbers or texts"),
     "many zeros by gzip": (
         "x.tsv.gz", gzip.compress(bytes(1 << 27), 1), lines, "unpacks to more than",
+    ),
+    "many zeros by gzip, looked at": (
+        "x.tsv.gz", gzip.compress(bytes(1 << 27), 1), count, "unpacks to more than",
     ),
     "an image of 10¹⁸ pixels": (
         "x.png", png(2**31 - 1, 2**31 - 1, b""), read_image, "2,147,483,647 × 2,147,483,647",
@@ -144,6 +150,8 @@ READERS = {
     "csv": formats.read_csv,
     "image": read_image,
     "text": formats.read_text,
+    "look": look_lines,
+    "metrics": materials._lines,
 }
 
 

@@ -18,16 +18,19 @@ DATES = ("date", "time", "timestamp", "datetime", "ds", "month", "year")
 
 def columns(path: Path, delimiter: str) -> list[Finding]:
     """A table: what its columns are tells what it is."""
-    rows = [row for row in csv.reader(lines(path), delimiter=delimiter) if row]
+    try:
+        rows = [row for row in csv.reader(lines(path), delimiter=delimiter) if row]
+    except csv.Error as error:
+        raise ValueError(f"{path}: {error}") from None
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a table of two rows at least")
     widths = {len(row) for row in rows}
     if len(widths) > 1 and delimiter == ",":
         raise ValueError(f"{path}: rows of {min(widths)} and of {max(widths)} fields")
-    names = [name.strip() for name in rows[0]]
+    names = [name.strip() for name in rows[0][: min(widths)]]
     if delimiter == "," and all(map(is_number, names)):
         raise ValueError(f"{path}: its first line is no header. Write names of the columns there")
-    table = Table(path, names, list(zip(*rows[1:], strict=False)))
+    table = Table(path, names, [column[1:] for column in zip(*rows, strict=False)])
     about = f"{path}: {count(path):,} lines, {len(names)} columns"
     sequences = _sequences(table, about, delimiter)
     if sequences is not None and not table.counts:

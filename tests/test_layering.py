@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.process import succeed
+
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "metarnn"
 ORDER = (
     "cells",
@@ -103,3 +105,21 @@ def test_an_import_that_breaks_the_order_is_found(module, code):
 )
 def test_an_import_that_keeps_the_order_is_allowed(module, code):
     assert violations(code, Path(module)) == []
+
+
+@pytest.mark.medium
+def test_any_folder_may_be_the_first_that_a_program_imports():
+    """In a process forked for each, since only the first import of all is put to the test."""
+    succeed(f"""
+        import os, sys, torch
+        for name in {ORDER!r}:
+            process = os.fork()
+            if not process:
+                try:
+                    __import__("metarnn." + name)
+                except BaseException:
+                    sys.excepthook(*sys.exc_info())
+                    os._exit(1)
+                os._exit(0)
+            assert os.waitpid(process, 0)[1] == 0, name
+    """)

@@ -31,7 +31,7 @@ from metarnn.tasks.pretrained import described
 from metarnn.tasks.translation.pairs import lines
 from metarnn.training import Folder, FolderError, checkpoint, config
 from metarnn.training.metrics import Metrics
-from tests.faults.parsers import png
+from tests.faults.parsers import PARSERS, png
 from tests.faults.test_hostile_files import little_memory
 from tests.helpers.toy import QUICK, train
 
@@ -139,6 +139,15 @@ def test_a_model_that_no_memory_could_hold_is_refused(size, tmp_path):
     about["options"] = {"cell": "lstm", "width": 4, "layers": 10**9}
     (tmp_path / "model.json").write_text(json.dumps(about))
     with pytest.raises(ValueError, match="at most 1,000"):
+        described(tmp_path)
+
+
+@pytest.mark.medium
+def test_a_forecaster_with_members_without_end_is_refused(tmp_path):
+    forecaster = json.loads(PARSERS["model"].valid(tmp_path)[-1])
+    forecaster["options"]["members"] = HUGE
+    (tmp_path / "model.json").write_text(json.dumps(forecaster))
+    with pytest.raises(ValueError, match=r"model\.json describes no model: members.*at most 100"):
         described(tmp_path)
 
 

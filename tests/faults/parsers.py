@@ -27,6 +27,7 @@ from metarnn.cli.study import Study
 from metarnn.cli.tasks import find, open_run
 from metarnn.layers import LSTM as LSTMLayer
 from metarnn.report.materials import gather
+from metarnn.search import Search
 from metarnn.search.genotype import Genotype
 from metarnn.search.known import KNOWN
 from metarnn.search.verdict import _scores
@@ -46,6 +47,7 @@ from metarnn.training import Folder, checkpoint, config
 from metarnn.training.trainer import Trainer
 from tests.helpers.study import make_study
 from tests.helpers.toy import QUICK, ToyModel, ToyTask
+from tests.search.test_strategies import search as make_search
 
 OURS = (ValueError, OSError, ModuleNotFoundError)
 
@@ -85,6 +87,25 @@ def _trainer() -> Trainer:
 
 def _resume(path: Path) -> None:
     _trainer().load_state_dict(checkpoint.load(path))
+
+
+def _searches(kind: str) -> Callable[[Path], list[bytes]]:
+    def valid(folder: Path) -> list[bytes]:
+        search = _search(kind, folder)
+        search.run()
+        assert search.folder is not None
+        return [search.folder.last.read_bytes()]
+
+    return valid
+
+
+@cache
+def _search(kind: str, folder: Path) -> Search:
+    return make_search(kind, folder)
+
+
+def _resume_search(kind: str) -> Callable[[Path], Any]:
+    return lambda path: _search(kind, path.parents[1]).resume()
 
 
 def _graphs(folder: Path) -> list[bytes]:
@@ -287,6 +308,12 @@ PARSERS = {
     "checkpoint": Parser("last.safetensors", _checkpoint, checkpoint.load),
     "weights": Parser("model.safetensors", _weights, checkpoint.read_weights),
     "resume": Parser("last.safetensors", _checkpoint, _resume, named=False),
+    "evolution": Parser(
+        "checkpoints/last.safetensors", _searches("evolution"), _resume_search("evolution"), False
+    ),
+    "darts": Parser(
+        "checkpoints/last.safetensors", _searches("darts"), _resume_search("darts"), False
+    ),
     "cell": Parser("cell.json", _graphs, _run_graph, named=False),
     "vocabulary": Parser("vocabulary.json", _vocabularies, _run_vocabulary),
     "config": Parser(

@@ -1,7 +1,7 @@
 """requirements.lock from what pip would install: names, versions and hashes of its files.
 
     pip install --dry-run --ignore-installed --report report.json \
-        -c constraints.txt '.[dev]' hatchling
+        -c constraints.txt '.[dev]' hatchling editables
     python tools/lock.py report.json > requirements.lock
 
 The hashes are those of the files for the Python and the machine that the command ran on. torch is

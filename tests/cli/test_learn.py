@@ -236,3 +236,21 @@ def test_a_folder_with_a_study_is_not_begun_again(text, tmp_path, capsys):
     (tmp_path / "study" / "learn.json").write_text("{}")
     assert learned(text, tmp_path / "study") == 2
     assert "--resume" in capsys.readouterr().err
+
+
+DAMAGED = {
+    "no JSON": "{",
+    "no object": "[1]",
+    "no budget": '{"stages": []}',
+    "a task that nobody knows": '{"stages": [], "task": "x", "budget": {"minutes": 1}}',
+    "a budget of anything": '{"stages": [], "task": "lm", "budget": {"minutes": 1, "x": 2}}',
+    "time without end": '{"stages": [{"name": "a", "seconds": 1e999}], "budget": {"minutes": 1}}',
+    "half a plan": '{"stages": [], "budget": {"minutes": 1}, "plan": {"parameters": 9}}',
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_study_that_is_damaged_is_refused_by_the_name_of_its_file(what, tmp_path, capsys):
+    (tmp_path / "learn.json").write_text(DAMAGED[what])
+    assert main(["learn", "--resume", "--out", str(tmp_path)]) == 2
+    assert str(tmp_path / "learn.json") in capsys.readouterr().err

@@ -19,9 +19,15 @@ import torch
 from metarnn import graph
 from metarnn.cells import GRU, LSTM
 from metarnn.cli import fewshot as fewshot_command
+from metarnn.cli import learn
 from metarnn.cli.lm import Config
-from metarnn.cli.tasks import open_run
+from metarnn.cli.report import page
+from metarnn.cli.search import Searched
+from metarnn.cli.study import Study
+from metarnn.cli.tasks import find, open_run
 from metarnn.layers import LSTM as LSTMLayer
+from metarnn.report.materials import gather
+from metarnn.search import Search
 from metarnn.search.genotype import Genotype
 from metarnn.search.known import KNOWN
 from metarnn.search.verdict import _scores
@@ -33,12 +39,17 @@ from metarnn.tasks.fewshot.images import strokes
 from metarnn.tasks.forecasting.series import read_csv
 from metarnn.tasks.language import Vocabulary
 from metarnn.tasks.language import corpus as corpora
+from metarnn.tasks.look import look
 from metarnn.tasks.pretrained import described, from_pretrained, save_pretrained
 from metarnn.tasks.session import Session
 from metarnn.tasks.translation.pairs import read as read_pairs
-from metarnn.training import checkpoint, config
+from metarnn.training import Folder, checkpoint, config
 from metarnn.training.trainer import Trainer
+from tests.helpers.study import make_study
 from tests.helpers.toy import QUICK, ToyModel, ToyTask
+from tests.search.test_strategies import search as make_search
+
+OURS = (ValueError, OSError, ModuleNotFoundError)
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,25 @@ def _trainer() -> Trainer:
 
 def _resume(path: Path) -> None:
     _trainer().load_state_dict(checkpoint.load(path))
+
+
+def _searches(kind: str) -> Callable[[Path], list[bytes]]:
+    def valid(folder: Path) -> list[bytes]:
+        search = _search(kind, folder)
+        search.run()
+        assert search.folder is not None
+        return [search.folder.last.read_bytes()]
+
+    return valid
+
+
+@cache
+def _search(kind: str, folder: Path) -> Search:
+    return make_search(kind, folder)
+
+
+def _resume_search(kind: str) -> Callable[[Path], Any]:
+    return lambda path: _search(kind, path.parents[1]).resume()
 
 
 def _graphs(folder: Path) -> list[bytes]:
@@ -237,10 +267,53 @@ def _split_pairs(path: Path) -> None:
     read_pairs(str(path), split="all")
 
 
+# A study, and the report of one.
+LEARNING = """{"version": 1, "task": "lm", "stages": [{"name": "measure", "seconds": 1.5}],
+"budget": {"minutes": 1, "params": "6k", "steps": 4, "seeds": 1, "candidates": 4, "seed": 0,
+"device": "cpu"}, "plan": {"parameters": 6000, "random_units": 2, "steps": 4, "seeds": 1}}"""
+
+
+def _begun(path: Path) -> None:
+    study = Study(path.parent, 1)
+    study.read()
+    learn._begun(study)
+
+
+def _searched(folder: Path) -> list[bytes]:
+    return [config.to_toml(Searched.of(find("lm")).kind()).encode()]
+
+
+def _look(path: Path) -> None:
+    look(str(path), "lm")  # what is not clear is no error then
+
+
+def _report(path: Path) -> None:
+    """Written whatever a file holds, unless there is neither a run nor a study."""
+    try:
+        page([gather(path.parent)]).html().encode()
+    except FileNotFoundError:
+        return
+    except OURS as error:
+        raise AssertionError(f"there is no report: {error!r}") from error
+
+
+def _of_study(name: str) -> Callable[[Path], list[bytes]]:
+    def valid(folder: Path) -> list[bytes]:
+        return [(make_study(folder) / name).read_bytes()]
+
+    return valid
+
+
 PARSERS = {
     "checkpoint": Parser("last.safetensors", _checkpoint, checkpoint.load),
     "weights": Parser("model.safetensors", _weights, checkpoint.read_weights),
     "resume": Parser("last.safetensors", _checkpoint, _resume, named=False),
+    "evolution": Parser(
+        "checkpoints/last.safetensors", _searches("evolution"), _resume_search("evolution"), False
+    ),
+    "darts": Parser(
+        "checkpoints/last.safetensors", _searches("darts"), _resume_search("darts"), False
+    ),
     "cell": Parser("cell.json", _graphs, _run_graph, named=False),
     "vocabulary": Parser("vocabulary.json", _vocabularies, _run_vocabulary),
     "config": Parser(
@@ -283,4 +356,18 @@ PARSERS = {
         named=False,
     ),
     "scores": Parser("scores.json", _text('{"nll": 1.5, "bpc": 2.0}'), _scores),
+    "look at csv": Parser("x.csv", _text(STEPS, DAYS, "a,b,label\n1,2,x\n4,,y\n"), _look),
+    "look at tsv": Parser("x.tsv", tsv, _look),
+    "look at json": Parser("x.jsonl", _text(LABELLED, TRANSLATED), _look),
+    "look at text": Parser("x.txt", _text("a text\nof lines\n", "a\tone\nb\ttwo\n"), _look),
+    "look at packed": Parser("x.tsv.gz", lambda _: [gzip.compress(b"ab\tcd\nef\tgh\n")], _look),
+    "study": Parser("learn.json", _text(LEARNING), _begun),
+    "settings of a study": Parser(
+        "config.toml", _searched, lambda path: learn._read(find("lm"), Folder(path.parent))
+    ),
+    "reported study": Parser("learn.json", _of_study("learn.json"), _report),
+    "reported verdict": Parser("verdict.json", _of_study("verdict.json"), _report),
+    "reported search": Parser("search.json", _of_study("search/search.json"), _report),
+    "reported curve": Parser("metrics.jsonl", _of_study("search/metrics.jsonl"), _report),
+    "reported settings": Parser("config.toml", _of_study("search/config.toml"), _report),
 }

@@ -19,16 +19,20 @@ import torch
 from metarnn import cells, graph
 
 # Imported here, so that processes that are forked find them.
-from metarnn.cli import fewshot, lm  # noqa: F401
+from metarnn.cli import fewshot, lm, setup  # noqa: F401
+from metarnn.cli import learn as learn_command  # noqa: F401
 from metarnn.cli import search as search_command  # noqa: F401
 from metarnn.cli import train as train_command  # noqa: F401
 from metarnn.cli.main import main
+from metarnn.cli.report import write_report
 from metarnn.engines.cpu import compile as compiling
-from metarnn.graph.files import LEFT
+from metarnn.graph.files import LEFT, tidy
 from metarnn.layers import Recurrent
 from metarnn.tasks.language import corpus
 from metarnn.training import Folder, checkpoint
+from tests.cli.test_learn import FAST
 from tests.cli.test_search import TINY
+from tests.helpers.study import make_study
 from tests.helpers.toy import equal, same
 
 LM = [
@@ -37,7 +41,7 @@ LM = [
     "--device", "cpu", "--engine", "eager",
 ]  # fmt: skip
 FEWSHOT = [
-    "--family", "sinusoid", "--steps", "12", "--batch", "2", "--width", "4", "--tasks", "4",
+    "--family", "sinusoid", "--steps", "8", "--batch", "2", "--width", "4", "--tasks", "4",
     "--validate-every", "4", "--save-every", "2", "--device", "cpu",
 ]  # fmt: skip
 
@@ -67,8 +71,8 @@ def train(folder: Path) -> None:
 
 
 def search(folder: Path) -> None:
-    flags = ["--data", text(folder), "--out", str(folder / "run"), "--resume", "--steps", "8"]
-    assert main(["search", "lm", *flags, *TINY]) == 0
+    flags = ["--data", text(folder), "--out", str(folder / "run"), "--resume", "--steps", "6"]
+    assert main(["search", "lm", *flags, *TINY, "--seeds", "1"]) == 0
 
 
 def meta_train(folder: Path) -> None:
@@ -79,7 +83,7 @@ def meta_train(folder: Path) -> None:
 def prepare(folder: Path) -> None:
     path = folder.parent / "large.txt"
     if not path.exists():
-        path.write_text("".join(f"line {k} of a text\n" for k in range(200_000)))
+        path.write_text("".join(f"line {k} of a text\n" for k in range(60_000)))
     corpus.load(str(path), "word", cache=folder, in_memory=0)
 
 
@@ -89,6 +93,23 @@ def compile_kernels(folder: Path) -> None:
     for k in range(4):
         library = compiling.load(f"int answer(void) {{ return {k}; }}")
         assert library.answer() == k
+
+
+def report(folder: Path) -> None:
+    """Of a study that is beside the folder."""
+    study = folder.parent / "study"
+    if not study.exists():
+        make_study(study)
+    write_report([study], folder / "report.html")
+    tidy(folder)
+
+
+def learn(folder: Path) -> None:
+    flags = ["--out", str(folder / "run"), "--resume", *FAST]
+    plain = setup.settings
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setup, "settings", lambda found: {**plain(found), "engine": "eager"})
+        assert main(["learn", text(folder), *flags]) == 0
 
 
 def same_runs(one: Path, other: Path) -> bool:
@@ -114,12 +135,25 @@ def same_caches(one: Path, other: Path) -> bool:
     return names[0] == names[1] and len(names[0]) == 4
 
 
+def same_reports(one: Path, other: Path) -> bool:
+    return (one / "report.html").read_bytes() == (other / "report.html").read_bytes()
+
+
+def same_studies(one: Path, other: Path) -> bool:
+    rows = [
+        json.loads((path / "run" / "verdict.json").read_text())["rows"] for path in (one, other)
+    ]
+    return rows[0] == rows[1] and (other / "run" / "report.html").exists()
+
+
 WORK = {
     "training": Work(train, same_runs),
     "search": Work(search, same_searches),
     "meta-training": Work(meta_train, same_runs),
     "corpus preparation": Work(prepare, same_corpora),
     "kernel compilation": Work(compile_kernels, same_caches),
+    "report": Work(report, same_reports),
+    "learn": Work(learn, same_studies),
 }
 
 
@@ -170,6 +204,8 @@ def assert_whole(folder: Path) -> None:
         elif path.suffix == ".jsonl":
             for line in path.read_text().splitlines():
                 json.loads(line)
+        elif path.suffix == ".html":
+            assert path.read_text().rstrip().endswith("</html>")
 
 
 def killed(name: str, times: int, folder: Path) -> None:
@@ -191,8 +227,12 @@ def killed(name: str, times: int, folder: Path) -> None:
     assert not list(other.glob("corpora/.build-*"))
 
 
+# These are killed among the tests of training and of `metarnn learn`, too.
+ELSEWHERE = {"training", "learn"}
+
+
 @pytest.mark.medium
-@pytest.mark.parametrize("name", WORK)
+@pytest.mark.parametrize("name", [name for name in WORK if name not in ELSEWHERE])
 def test_killed_once(name, tmp_path):
     killed(name, 1, tmp_path)
 

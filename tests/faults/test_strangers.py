@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import re
 import struct
 import time
@@ -19,17 +20,19 @@ from metarnn.engines.cpu import compile as compiling
 from metarnn.engines.cpu import emit as c
 from metarnn.engines.triton import emit as triton
 from metarnn.graph import files
+from metarnn.report import materials
 from metarnn.tasks.classification import formats
 from metarnn.tasks.classification.images import read_image
 from metarnn.tasks.forecasting.series import read_csv
 from metarnn.tasks.language import Vocabulary
+from metarnn.tasks.look.content import count
+from metarnn.tasks.look.content import lines as look_lines
 from metarnn.tasks.pretrained import described
 from metarnn.tasks.translation.pairs import lines
 from metarnn.training import Folder, FolderError, checkpoint, config
 from metarnn.training.metrics import Metrics
-from tests.faults.parsers import png
+from tests.faults.parsers import PARSERS, png
 from tests.faults.test_hostile_files import little_memory
-from tests.helpers.process import succeed
 from tests.helpers.toy import QUICK, train
 
 HUGE = 10**12
@@ -74,6 +77,9 @@ BOMBS = {
     "Python's objects": ("x.npz", OBJECTS.getvalue(), formats.read, "expected numbers or texts"),
     "many zeros by gzip": (
         "x.tsv.gz", gzip.compress(bytes(1 << 27), 1), lines, "unpacks to more than",
+    ),
+    "many zeros by gzip, looked at": (
+        "x.tsv.gz", gzip.compress(bytes(1 << 27), 1), count, "unpacks to more than",
     ),
     "an image of 10¹⁸ pixels": (
         "x.png", png(2**31 - 1, 2**31 - 1, b""), read_image, "2,147,483,647 × 2,147,483,647",
@@ -136,6 +142,15 @@ def test_a_model_that_no_memory_could_hold_is_refused(size, tmp_path):
         described(tmp_path)
 
 
+@pytest.mark.medium
+def test_a_forecaster_with_members_without_end_is_refused(tmp_path):
+    forecaster = json.loads(PARSERS["model"].valid(tmp_path)[-1])
+    forecaster["options"]["members"] = HUGE
+    (tmp_path / "model.json").write_text(json.dumps(forecaster))
+    with pytest.raises(ValueError, match=r"model\.json describes no model: members.*at most 100"):
+        described(tmp_path)
+
+
 READERS = {
     "checkpoint": checkpoint.load,
     "config": config.read,
@@ -144,6 +159,8 @@ READERS = {
     "csv": formats.read_csv,
     "image": read_image,
     "text": formats.read_text,
+    "look": look_lines,
+    "metrics": materials._lines,
 }
 
 
@@ -294,16 +311,15 @@ def test_a_file_of_someone_else_in_the_cache_is_not_loaded(tmp_path):
 
 
 @pytest.mark.medium
-def test_no_module_that_could_run_a_pickle_is_used(tmp_path):
+def test_no_module_that_could_run_a_pickle_is_used(tmp_path, monkeypatch):
     """Loading everything of a run asks `pickle` for nothing."""
+
+    def never(*_, **__):
+        raise AssertionError("a pickle was loaded")
+
     train(tmp_path / "run")
-    succeed(f"""
-        import pickle, builtins
-        def never(*_, **__):
-            raise AssertionError("a pickle was loaded")
-        pickle.load = pickle.loads = pickle.Unpickler = never
-        from metarnn.training import checkpoint, Folder
-        folder = Folder({str(tmp_path / "run")!r})
-        checkpoint.load(folder.last)
-        checkpoint.read_weights(folder.model)
-    """)
+    for name in ("load", "loads", "Unpickler", "_Unpickler"):
+        monkeypatch.setattr(pickle, name, never)
+    folder = Folder(tmp_path / "run")
+    assert checkpoint.load(folder.last)["position"]["step"] == QUICK.steps
+    assert checkpoint.read_weights(folder.model)

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from metarnn.report import materials
 from metarnn.report.materials import Judged, curve, gather
 from metarnn.search.verdict import Row
 from tests.helpers.study import UNITS, make_study
@@ -108,3 +109,23 @@ def test_a_verdict_that_makes_no_sense_is_left_out(change, tmp_path):
     found = gather(folder)
     assert found.verdict is None
     assert len(found.missing) == 1
+
+
+def test_metrics_beyond_what_memory_is_for_are_left_out_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(materials, "MEASURED", 400)
+    study = make_study(tmp_path / "study")
+    found = gather(study)
+    assert not any(found.trainings.values()), "ten of them share these bytes"
+    assert "verdict/gru-0/metrics.jsonl cannot be read" in "\n".join(found.missing)
+    assert "expected at most 40" in "\n".join(found.missing)
+
+
+@pytest.mark.parametrize("value", ["1e999", "1" + "0" * 400, "[]", "{}", '"x"', "null"])
+@pytest.mark.parametrize("name", ["width", "scores", "name"])
+def test_a_verdict_with_anything_in_it_is_read_or_named(name, value, tmp_path):
+    study = make_study(tmp_path / "study")
+    known = json.loads((study / "verdict.json").read_text())
+    known["rows"][1][name] = "HERE"
+    (study / "verdict.json").write_text(json.dumps(known).replace('"HERE"', value))
+    found = gather(study)
+    assert (found.verdict is None) == any("verdict.json" in line for line in found.missing)

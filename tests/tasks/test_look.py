@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from metarnn.tasks.look import look
+from metarnn.tasks.look import content, look
 
 DAYS = [f"2020-01-{d:02}" for d in range(1, 31)]
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -195,3 +195,28 @@ def test_what_is_not_there_is_said_with_what_is():
 )
 def test_embedded_data_are_known(data, task):
     assert look(data).task == task
+
+
+def test_lines_of_a_table_that_have_more_fields_than_others_are_cut(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("guten Tag\tgood day\tsure\n" + "ja\tyes\nnein\tno\tx\ty\n")
+    assert look(str(tmp_path / "pairs.tsv")).task == "translation"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_are_counted_however_they_end(end, tmp_path):
+    (tmp_path / "a.txt").write_bytes(end.join(["\ufeffone", "two", "", "three"]).encode())
+    assert content.lines(tmp_path / "a.txt") == ["one", "two", "", "three"]
+    assert content.count(tmp_path / "a.txt") == 4
+
+
+def test_a_text_of_one_endless_line_is_looked_at_in_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(content, "LONGEST", 1 << 20)
+    (tmp_path / "a.txt").write_text("é" * (3 << 20))
+    assert len(content.lines(tmp_path / "a.txt")[0]) < 2 << 20
+    assert look(str(tmp_path / "a.txt")).task == "lm"
+
+
+def test_numbers_of_classes_may_be_missing(tmp_path):
+    rows = "".join(f"{k}.5,{k},3,{'na' if k == 5 else k % 2}\n" for k in range(20))
+    (tmp_path / "a.csv").write_text("a,b,c,label\n" + rows)
+    assert look(str(tmp_path / "a.csv")).task == "classification"

@@ -13,7 +13,7 @@ from metarnn.cells import check
 from metarnn.cli import setup, tasks
 from metarnn.cli.learning import Asked, Learning, save_search
 from metarnn.cli.search import Searched, task_config
-from metarnn.cli.study import Study, fingerprint, machine, versions
+from metarnn.cli.study import LEARN, Study, fingerprint, machine, versions
 from metarnn.tasks.look import Finding, look
 from metarnn.training import Folder, config, generators
 from metarnn.training import progress as shows
@@ -91,7 +91,7 @@ def _learn(data: str, task: str, path: Path, resume: bool, asked: Asked) -> int:
     entry: Any
     if resume and study.read():
         show.say(f"going on with {path}")
-        entry, asked = tasks.find(study.about["task"]), Asked(**study.about["budget"])
+        entry, asked = _begun(study)
         chosen = _read(entry, Folder(path / "search"))
     else:
         finding = look(data, task)
@@ -106,6 +106,17 @@ def _learn(data: str, task: str, path: Path, resume: bool, asked: Asked) -> int:
             save_search(study, entry, chosen)
             study.note(**opening)
         return Learning(study, entry, chosen, problem, world, show, asked).run()
+
+
+def _begun(study: Study) -> tuple[Any, Asked]:
+    """The task of a study, and what was asked for when it began."""
+    try:
+        entry = tasks.find(study.about["task"])
+        asked = config.from_keys(Asked, study.about["budget"], "budget")
+        _check(asked)
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{study.path / LEARN} is damaged: {error}") from None
+    return entry, asked
 
 
 def _introduce(finding: Finding, show: shows.Progress) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from metarnn.cells import check
 from metarnn.cli import samples, setup, tasks
 from metarnn.cli.report import write_report
 from metarnn.cli.search import best_random, indented, print_verdict, runs_of, write_found
@@ -197,7 +198,7 @@ class Learning:
         )
         began = self.study.left
         verdict = self._judge(units, settings, 1)
-        inner = self.plan.setdefault("meta", best_of(verdict))
+        inner = check.one_of("meta", self.plan.setdefault("meta", best_of(verdict)), units)
         self.study.note(plan=self.plan)
         units[f"meta {inner}"] = _written(units[inner])
         for count in range(1, (self.asked.seeds or budget.SEEDS[1]) + 1):

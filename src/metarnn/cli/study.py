@@ -16,11 +16,13 @@ from typing import Any
 import torch
 
 from metarnn import __version__
-from metarnn.graph.files import beside, write
+from metarnn.cells import check
+from metarnn.graph.files import beside, document, write
 from metarnn.search.verdict import Verdict
 from metarnn.training import Folder
 
 LEARN, VERDICT = "learn.json", "verdict.json"
+PLANNED = ("parameters", "random_units")  # of every plan
 HASHED = 1 << 30  # bytes of data at most, of which the hash is taken
 # Of a training's folder, what belongs to the training alone.
 APART = ("scores.json", ".lock")
@@ -49,11 +51,14 @@ class Study:
         file = self.path / LEARN
         if not file.exists():
             return False
+        self.about = document(file)
         try:
-            self.about = json.loads(file.read_text(encoding="utf-8"))
-            self.seconds = 60 * float(self.about["budget"]["minutes"])
-            self._before = sum(stage["seconds"] for stage in self.about["stages"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            stages = {str(each["name"]): each["seconds"] for each in self.about["stages"]}
+            self._before = check.number("seconds", sum(stages.values()))
+            self.seconds = 60 * check.number("minutes", self.about["budget"]["minutes"])
+            for name in PLANNED if "plan" in self.about else ():
+                check.size(name, self.about["plan"][name])
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"{file} is damaged: {error!r}") from None
         return True
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 LARGEST_DOCUMENT = 64 * 2**20  # bytes of a JSON or TOML file: parsed it takes some 30 times as much
 LEFT = re.compile(r"\..+\.[a-z0-9_]{8}\.new|\.tmp[A-Za-z0-9]{6}")  # the second is safetensors'
@@ -89,16 +89,22 @@ def content(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
     Devices and pipes are refused: they may have no end, or let the reader wait for one.
     """
-    name, most = os.fspath(path), memory() if most is None else most
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(handle, "rb") as file:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            raise ValueError(f"{name} is no plain file")
-        found = file.read(info.st_size + 1) if info.st_size <= most else b""
-    if max(info.st_size, len(found)) > most:
-        raise ValueError(f"{name} has {info.st_size:,} bytes: expected at most {most:,}")
+    most = memory() if most is None else most
+    with plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        found = file.read(size + 1) if size <= most else b""
+    if max(size, len(found)) > most:
+        raise ValueError(f"{os.fspath(path)} has {size:,} bytes: expected at most {most:,}")
     return found
+
+
+def plain(path: str | os.PathLike[str]) -> BinaryIO:
+    """A plain file, opened to be read; anything else is refused, and never waited for."""
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError(f"{os.fspath(path)} is no plain file")
+    return file
 
 
 def text(path: str | os.PathLike[str], most: int | None = None) -> str:

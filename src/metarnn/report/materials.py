@@ -8,17 +8,22 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeGuard, TypeVar
 
 from metarnn.graph import Graph, read
+from metarnn.graph.files import document, text
 from metarnn.search.verdict import Row
 from metarnn.training import config
 
 T = TypeVar("T")
 Measured = list[dict[str, Any]]  # lines of metrics.jsonl
 CURVES = 64  # trainings of a verdict whose curves are read
+# Bytes of metrics.jsonl at most, and of all those of a verdict's trainings: 100,000 lines or more.
+# In memory they are some ten times as many.
+MEASURED = 32 * 2**20
 
 # Among scores, numbers that count something, or by which nothing is judged.
 COUNTS = frozenset({"tokens", "unknown", "ran_off", "beam", "sentences", "tasks", "transductive",
@@ -158,11 +163,13 @@ def gather(path: Path) -> Materials:
     if found.is_search:
         found.metrics, found.cell = [], None
     found.verdict = _try(found, path / "verdict.json", _verdict, None)
-    for each in sorted((path / "verdict").glob("*-*/metrics.jsonl"))[:CURVES]:
-        match = re.fullmatch(r"(.+)-(\d+)", each.parent.name)
+    trainings = sorted((path / "verdict").glob("*-*/metrics.jsonl"))[:CURVES]
+    for each in trainings:
+        match = re.fullmatch(r"(.+)-(\d{1,9})", each.parent.name)
         if match:
             key = match[1].replace("-", " "), int(match[2])
-            found.trainings[key] = _try(found, each, _lines, [])
+            most = MEASURED // len(trainings)
+            found.trainings[key] = _try(found, each, partial(_lines, most=most), [])
     return found
 
 
@@ -172,7 +179,7 @@ def _try(found: Materials, path: Path, reader: Callable[[Path], T], otherwise: T
         return otherwise
     try:
         return reader(path)
-    except (ValueError, OSError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, OSError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
         place = path.relative_to(found.path)
         said = str(error).replace(str(path), "it").splitlines()
         found.missing.append(f"{place} cannot be read: {said[0] if said else type(error).__name__}")
@@ -180,19 +187,19 @@ def _try(found: Materials, path: Path, reader: Callable[[Path], T], otherwise: T
 
 
 def _object(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = document(path)
     if not isinstance(found, dict):
         raise ValueError(f"a JSON {type(found).__name__} where an object was expected")
     return found
 
 
-def _lines(path: Path) -> Measured:
+def _lines(path: Path, most: int = MEASURED) -> Measured:
     """The lines that are whole: the last of a run that goes on may not be."""
-    found, whole = [], path.read_text(encoding="utf-8").splitlines()
+    found, whole = [], text(path, most).splitlines()
     for line in whole:
         try:
             one = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(one, dict):
             found.append(one)

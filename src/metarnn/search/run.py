@@ -195,7 +195,9 @@ class Search:
             return False
         try:
             self.load_state_dict(checkpoint.load(self.folder.last))
-        except (KeyError, TypeError, AttributeError) as error:
+        except (
+            LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError,
+        ) as error:  # fmt: skip
             raise checkpoint.CheckpointError(
                 f"{self.folder.last} is no checkpoint of this search: {error!r}"
             ) from None

@@ -9,16 +9,18 @@ import os
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.lib import format as npy
 
-from metarnn.graph.files import content
+from metarnn.graph.files import content, plain
 
 # A file may always unpack to so many bytes, and to so many times its own: text packs 10 to 1, and
 # what packs 1000 to 1 is made to fill a memory.
 ALWAYS, TIMES = 64 * 2**20, 100
 MOST_ARRAYS = 1000
+PIECE = 1 << 20
 
 
 def most(packed: int) -> int:
@@ -36,11 +38,36 @@ def gunzip(path: str | os.PathLike[str]) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{os.fspath(path)} is damaged: {error}") from None
     if len(found) > limit:
-        raise ValueError(
-            f"{os.fspath(path)} unpacks to more than {limit:,} bytes from {len(data):,}: if that "
-            "is meant, unpack it first"
-        )
+        raise _unpacks_to_more(path, limit, len(data))
     return found
+
+
+def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """The content of a plain file a piece at a time; of one that gzip packed, unpacked."""
+    name = os.fspath(path)
+    with plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not name.endswith(".gz"):
+            while piece := file.read(PIECE):
+                yield piece
+            return
+        limit = left = most(size)
+        unpacked = gzip.GzipFile(fileobj=file)
+        try:
+            while piece := unpacked.read(PIECE):
+                left -= len(piece)
+                if left < 0:
+                    raise _unpacks_to_more(path, limit, size)
+                yield piece
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{name} is damaged: {error}") from None
+
+
+def _unpacks_to_more(path: str | os.PathLike[str], limit: int, size: int) -> ValueError:
+    return ValueError(
+        f"{os.fspath(path)} unpacks to more than {limit:,} bytes from {size:,}: if that is meant, "
+        "unpack it first"
+    )
 
 
 def arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

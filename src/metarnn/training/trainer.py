@@ -428,7 +428,9 @@ def _damage() -> Iterator[None]:
         yield
     except checkpoint.CheckpointError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+    except (
+        LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError,
+    ) as error:  # fmt: skip
         what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise checkpoint.CheckpointError(f"the checkpoint cannot be used: {what}") from error
 

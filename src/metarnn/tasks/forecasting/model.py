@@ -22,6 +22,7 @@ PATHS = 100  # futures drawn of each window, where a distribution is fed back
 SEGMENTS = 15  # auto: the look-back is read in about so many (SegRNN has 720 / 48)
 EMBEDDING = 16
 MOST_STEPS = 1_000_000  # seen or forecast
+MOST_MEMBERS = 100
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Forecaster(nn.Module):
         if skip:
             nn.init.zeros_(self.head.weight)  # at first nothing is added
         alone = replace(options, members=1)
-        others = check.size("members", options.members) - 1
+        others = check.size("members", options.members, most=MOST_MEMBERS) - 1
         self.others = nn.ModuleList(Forecaster(scheme, alone, unit) for _ in range(others))
 
     def start(self, windows: Windows) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
+from codecs import getincrementaldecoder
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from io import IncrementalNewlineDecoder
 from pathlib import Path
 
+from metarnn.graph.files import plain
 from metarnn.tasks.classification.formats import MISSING
+from metarnn.tasks.packed import pieces
 
-LOOK = 1000  # lines that are looked at
+LOOK, LONGEST = 1000, 1 << 24  # lines that are looked at, and characters of them
 FEW = 30  # classes at most, where only the number of different values tells that they are classes
 
 
@@ -17,31 +19,42 @@ def ending(path: Path) -> str:
     return Path(path.stem).suffix.lower() if path.suffix == ".gz" else path.suffix.lower()
 
 
-def _opened(path: Path) -> Iterator[str]:
-    opened = gzip.open if path.suffix == ".gz" else open
+def _text(path: Path) -> Iterator[str]:
+    """All of a text a piece at a time, with "\\n" for every end of a line."""
+    decoder = IncrementalNewlineDecoder(getincrementaldecoder("utf-8-sig")(), translate=True)
     try:
-        with opened(path, "rt", encoding="utf-8-sig") as file:
-            for line in file:
-                yield line.rstrip("\r\n")  # type: ignore[misc]
+        for piece in pieces(path):
+            yield decoder.decode(piece)
+        yield decoder.decode(b"", final=True)
     except UnicodeDecodeError:
         raise ValueError(f"{path} is no text: it is not UTF-8") from None
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
 
 
 def lines(path: Path) -> list[str]:
-    found = list(islice(_opened(path), LOOK))
-    if not any(line.strip() for line in found):
+    """The first lines; of a text that is one endless line, its beginning."""
+    found, whole = "", True
+    for piece in _text(path):
+        found += piece
+        if found.count("\n") >= LOOK or len(found) >= LONGEST:
+            whole = False
+            break
+    *before, last = found.split("\n")
+    before += [last] if last and (whole or not before) else []
+    if not any(line.strip() for line in before):
         raise ValueError(f"{path} is empty")
-    return found
+    return before[:LOOK]
 
 
 def count(path: Path) -> int:
-    return sum(1 for _ in _opened(path))
+    ends, last = 0, "\n"
+    for piece in _text(path):
+        ends += piece.count("\n")
+        last = piece[-1:] or last
+    return ends + (last != "\n")
 
 
 def is_text(path: Path) -> bool:
-    with path.open("rb") as file:
+    with plain(path) as file:
         piece = file.read(1 << 16)
     for cut in range(4):  # the last character may be cut in two
         try:
@@ -64,8 +77,8 @@ def is_class(values: Sequence[str]) -> bool:
     if not 1 < len(different) <= max(len(values) // 2, 2):
         return False
     if all(is_number(value) for value in different):
-        whole = all(float(value).is_integer() for value in different if value)
-        return whole and len(different) <= FEW
+        known = [value for value in different if value.lower() not in MISSING]
+        return all(float(value).is_integer() for value in known) and len(different) <= FEW
     return len(different) <= 10 * FEW
 
 

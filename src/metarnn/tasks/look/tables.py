@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,21 +19,22 @@ DATES = ("date", "time", "timestamp", "datetime", "ds", "month", "year")
 
 def columns(path: Path, delimiter: str) -> list[Finding]:
     """A table: what its columns are tells what it is."""
-    if delimiter == "\t":
-        rows = [
-            line.split("\t") for line in lines(path) if line.strip()
-        ]  # quotes are in texts, too
+    if delimiter == "\t":  # where quotes are parts of texts
+        rows = [line.split("\t") for line in lines(path) if line.strip()]
     else:
-        rows = table_rows("\n".join(lines(path)))
+        try:
+            rows = table_rows("\n".join(lines(path)))
+        except csv.Error as error:
+            raise ValueError(f"{path}: {error}") from None
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a table of two rows at least")
     widths = {len(row) for row in rows}
     if len(widths) > 1 and delimiter == ",":
         raise ValueError(f"{path}: rows of {min(widths)} and of {max(widths)} fields")
-    names = [name.strip() for name in rows[0]]
+    names = [name.strip() for name in rows[0][: min(widths)]]
     if delimiter == "," and all(map(is_number, names)):
         raise ValueError(f"{path}: its first line is no header. Write names of the columns there")
-    table = Table(path, names, list(zip(*rows[1:], strict=False)))
+    table = Table(path, names, [column[1:] for column in zip(*rows, strict=False)])
     about = f"{path}: {count(path):,} lines, {len(names)} columns"
     sequences = _sequences(table, about, delimiter)
     if sequences is not None and not table.counts:

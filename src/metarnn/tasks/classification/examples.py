@@ -29,6 +29,9 @@ class Example:
     times: np.ndarray | None = None
 
 
+Found = tuple[Kind, list[Example]]
+
+
 @dataclass(frozen=True)
 class Part:
     """Numbered examples.

@@ -10,103 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from metarnn.graph.check import shown
-from metarnn.graph.files import content
 from metarnn.graph.files import text as content_text
-from metarnn.tasks.classification.examples import Example, Kind
+from metarnn.tasks.classification.examples import Example, Found, Kind
 from metarnn.tasks.classification.images import SUFFIXES as IMAGES
 from metarnn.tasks.classification.images import read_image
+from metarnn.tasks.classification.ts import read_ts, read_ucr
+from metarnn.tasks.classification.values import number, time_of, trimmed, wrong
 from metarnn.tasks.packed import arrays as read_arrays
 from metarnn.tasks.rows import csv_rows
 
-Found = tuple[Kind, list[Example]]
 LABELS = ("label", "class", "target", "y")
 GROUPS = ("id", "sequence", "series", "case_id")
 TIMES = ("time", "t", "timestamp")
-MISSING = ("", "?", "nan", "na", "null", "none")
-# Numbers of a table for each character of its line: channels of very different lengths leave most
-# of a table empty, and two of a million steps and channels would be a table of 10¹².
-ROOM = 64
 FEW = 40  # rows, in as many of which texts differ
-
-
-def read_ts(path: Path) -> Found:
-    """The UCR/UEA format: `@` headers, then `v,v,…:v,v,…:label`, a dimension between colons.
-
-    With `@timestamps true` a step is `(time,value)`.
-    """
-    header: dict[str, list[str]] = {}
-    examples, data = [], False
-    for number, line in enumerate(content(path).decode(errors="replace").split("\n"), 1):
-        line = line.strip()
-        if not line or line.startswith(("#", "%")):
-            continue
-        if not data:
-            key, *rest = line[1:].split() or [""]
-            if not line.startswith("@") or not key:
-                raise _wrong(path, number, f"{line[:40]!r} before @data")
-            data = key.lower() == "data"
-            header[key.lower()] = rest
-            continue
-        try:
-            examples.append(_ts_case(line, header))
-        except ValueError as error:
-            raise _wrong(path, number, str(error)) from None
-    if not data:
-        raise ValueError(f"{path}: there is no @data in it, so it is no .ts file")
-    return "one", examples
-
-
-def _ts_case(line: str, header: dict[str, list[str]]) -> Example:
-    labelled = header.get("classlabel", ["true"])[:1] != ["false"]
-    timed = [word.lower() for word in header.get("timestamps", [])[:1]] == ["true"]
-    if timed:
-        dimensions, label = _ts_timed(line, labelled)
-        steps = sorted({t for dimension in dimensions for t in dimension})
-        place = {t: k for k, t in enumerate(steps)}
-        x = _empty(len(steps), len(dimensions), line)
-        for channel, dimension in enumerate(dimensions):
-            for t, value in dimension.items():
-                x[place[t], channel] = value
-        return Example(x, label, np.array(steps))
-    *texts, label = line.split(":") if labelled else [*line.split(":"), ""]
-    rows = [[_number(v) for v in text.split(",")] for text in texts]
-    if not rows:
-        raise ValueError(f"{line[:40]!r} has no values before a label")
-    x = _empty(max(map(len, rows)), len(rows), line)
-    for channel, values in enumerate(rows):
-        x[: len(values), channel] = values
-    return Example(x, label.strip() or None if label.strip() != "?" else None)
-
-
-def _ts_timed(line: str, labelled: bool) -> tuple[list[dict[float, float]], str | None]:
-    """The (time,value) pairs of each dimension: colons part them, but stand in dates as well."""
-    body, label = line, None
-    if labelled:
-        body, _, label = line.rpartition(":")
-    dimensions: list[dict[float, float]] = [{}]
-    body, at = body.strip(), 0
-    while at < len(body):
-        if body[at] == ":":
-            dimensions.append({})
-        elif body[at] == "(":
-            end = body.find(")", at)
-            when, comma, value = body[at + 1 : max(end, at)].rpartition(",")
-            if end < 0 or not comma:
-                raise ValueError(f"{body[at : at + 30]!r} is no (time,value)")
-            dimensions[-1][_time(when)] = _number(value)
-            at = end
-        elif body[at] not in ", ":
-            raise ValueError(f"{body[at : at + 30]!r} is no (time,value)")
-        at += 1
-    return dimensions, label
-
-
-def _empty(steps: int, channels: int, line: str) -> np.ndarray:
-    """[steps, channels] of missing numbers, if what is written in the line is in proportion."""
-    if steps * channels > ROOM * len(line):
-        raise ValueError(f"{channels:,} channels and {steps:,} steps, of which most are missing")
-    return np.full((steps, channels), np.nan, np.float32)
 
 
 def read_csv(path: Path) -> Found:
@@ -118,9 +34,9 @@ def read_csv(path: Path) -> Found:
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a header and at least one row")
     names = [name.strip().lower() for name in rows[0]]
-    for number, row in enumerate(rows[1:], 2):
+    for at, row in enumerate(rows[1:], 2):
         if len(row) != len(names):
-            raise _wrong(path, number, f"{len(row)} fields, but the header has {len(names)}")
+            raise wrong(path, at, f"{len(row)} fields, but the header has {len(names)}")
     columns = {name: [row[k].strip() for row in rows[1:]] for k, name in enumerate(names)}
     group = next((name for name in GROUPS if name in columns), None)
     label = next((name for name in LABELS if name in columns), None)
@@ -134,13 +50,13 @@ def read_csv(path: Path) -> Found:
     when = next((name for name in TIMES if name in columns), None) if group else None
     values = [name for name in names if name not in (group, label, when)]
     try:
-        x = np.array([[_number(v) for v in columns[name]] for name in values], np.float32).T
+        x = np.array([[number(v) for v in columns[name]] for name in values], np.float32).T
     except ValueError as error:
         raise ValueError(f"{path}: {error}, in one of the columns {', '.join(values)}") from None
     if group is None:
         labels = columns[label] if label else [None] * len(x)
         return "one", [
-            Example(_trimmed(row)[:, None], name or None)
+            Example(trimmed(row)[:, None], name or None)
             for row, name in zip(x, labels, strict=True)
         ]
     return _grouped(x, columns, group, label, when)
@@ -182,7 +98,7 @@ def _grouped(
     for members in places.values():
         times = None
         if when is not None:
-            times = np.array([_time(columns[when][k]) for k in members])
+            times = np.array([time_of(columns[when][k]) for k in members])
             order = np.argsort(times, kind="stable")
             times, members = times[order], [members[k] for k in order]
         named = tuple(columns[label][k] for k in members) if label else ("",)
@@ -191,27 +107,13 @@ def _grouped(
     return ("tags" if tags else "one"), examples
 
 
-def read_ucr(path: Path) -> Found:
-    """The older UCR format: a label, then numbers with tabs between them; no header."""
-    examples = []
-    for number, line in enumerate(content_text(path).splitlines(), 1):
-        label, *values = line.strip().split("\t")
-        try:
-            row = np.array([[_number(value)] for value in values], np.float32)
-        except ValueError as error:
-            raise _wrong(path, number, str(error)) from None
-        if values:
-            examples.append(Example(_trimmed(row[:, 0])[:, None], label.strip()))
-    return "one", examples
-
-
 def read_jsonl(path: Path) -> Found:
     """An object a line: `x` (numbers, rows of numbers or a text; also `text`), `time`, and one of
     `label`, `tags` (one a step), `labels` (all that hold), `target` (in their order, no place)."""
     kinds: dict[str, Kind] = {"label": "one", "tags": "tags", "labels": "multi", "target": "ctc"}
     kind: Kind | None = None
     examples = []
-    for number, line in enumerate(content_text(path).splitlines(), 1):
+    for at, line in enumerate(content_text(path).splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -226,13 +128,13 @@ def read_jsonl(path: Path) -> Found:
             elif label is not None:
                 label = tuple(label) if key == "target" else str(label)
             times = row.get("time")
-            times = None if times is None else np.array([_time(t) for t in times], np.float64)
+            times = None if times is None else np.array([time_of(t) for t in times], np.float64)
             x = row["x"] if "x" in row else row["text"]
             examples.append(Example(x if isinstance(x, str) else _rows(x), label, times))
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise _wrong(path, number, str(error)) from None
+            raise wrong(path, at, str(error)) from None
         except KeyError:
-            raise _wrong(path, number, "there is no 'x' and no 'text'") from None
+            raise wrong(path, at, "there is no 'x' and no 'text'") from None
     return kind or "one", examples
 
 
@@ -305,12 +207,12 @@ def _within(lengths: np.ndarray, steps: int) -> bool:
 def read_text(path: Path) -> Found:
     """A text a line: `label<TAB>text`."""
     examples = []
-    for number, line in enumerate(content_text(path).splitlines(), 1):
+    for at, line in enumerate(content_text(path).splitlines(), 1):
         label, tab, text = line.partition("\t")
         if not line.strip():
             continue
         if not tab:
-            raise _wrong(path, number, "expected label<TAB>text")
+            raise wrong(path, at, "expected label<TAB>text")
         examples.append(Example(text, label.strip() or None))
     return "one", examples
 
@@ -374,33 +276,4 @@ def _rows(x: Sequence[Any]) -> np.ndarray:
         raise ValueError("'x' is empty: expected at least one step of one number")
     if len({len(v) for v in nested}) > 1:
         raise ValueError("rows of different lengths in 'x'")
-    return np.array([[_number(v) for v in row] for row in nested], np.float32)
-
-
-def _trimmed(row: np.ndarray) -> np.ndarray:
-    """Without what is missing at the end: shorter sequences in a table of fixed width."""
-    there = np.flatnonzero(np.isfinite(row))
-    return row[: there[-1] + 1] if len(there) else row[:1]
-
-
-def _number(value: Any) -> float:
-    if value is None or (isinstance(value, str) and value.strip().lower() in MISSING):
-        return float("nan")
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{shown(value)} is no number") from None
-
-
-def _time(value: Any) -> float:
-    """A number, or a date as seconds."""
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{shown(value)} is no time") from None
-    except ValueError:
-        return float(np.datetime64(str(value).strip().replace(" ", "T"), "ms").astype(float)) / 1000
-
-
-def _wrong(path: Path, line: int, what: str) -> ValueError:
-    return ValueError(f"{path}, line {line}: {what}")
+    return np.array([[number(v) for v in row] for row in nested], np.float32)

@@ -14,12 +14,12 @@ from metarnn.tasks.classification.examples import (
     KINDS,
     Dataset,
     Example,
+    Found,
     Kind,
     Scheme,
     divided,
     relabelled,
 )
-from metarnn.tasks.classification.formats import Found
 
 # With fewer training examples than this, what a validation set would say is mostly chance, and
 # training needs them all.

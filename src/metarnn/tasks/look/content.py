@@ -8,7 +8,7 @@ from io import IncrementalNewlineDecoder
 from pathlib import Path
 
 from metarnn.graph.files import plain
-from metarnn.tasks.classification.formats import MISSING
+from metarnn.tasks.classification.values import MISSING
 from metarnn.tasks.packed import pieces
 
 LOOK, LONGEST = 1000, 1 << 24  # lines that are looked at, and characters of them

@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 DOCS_READY := .venv/.docs
 INSTALL := $(BIN)/pip install -qq --disable-pip-version-check
-# LOCKED=1 installs by hash: requirements.lock, and torch by its version alone.
+# LOCKED=1 installs by hash: requirements.lock, and by version alone torch with what its build needs.
 LOCKED ?=
 
 # Each test worker computes on one thread: workers that share cores slow one another down.
@@ -60,7 +60,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Installing metarnn and its tools into .venv (about a minute, once) ..."
 	@$(PYTHON) -m venv .venv
 	@$(if $(LOCKED),$(INSTALL) --no-deps --require-hashes -r requirements.lock)
-	@$(if $(LOCKED),$(INSTALL) --no-deps -c constraints.txt torch)
+	@$(if $(LOCKED),$(INSTALL) -c constraints.txt torch)
 	@$(INSTALL) $(if $(LOCKED),--no-deps --no-build-isolation -e .,-c constraints.txt -e '.[dev]')
 	@touch $@
 

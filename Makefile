@@ -29,7 +29,8 @@ test-all: $(READY)  ## every test
 fast: $(READY)  ## only the tests that take no time
 	@$(PYTEST) $(PARALLEL) -m "not slow and not medium"
 
-check: lint types fast  ## what to run before a commit: lint, types, fast tests
+check: $(READY)  ## what to run before a commit: lint, types, fast tests, all at once
+	@$(MAKE) --no-print-directory -j 3 lint types fast
 
 lint: $(READY)  ## style and formatting
 	@$(BIN)/ruff check .

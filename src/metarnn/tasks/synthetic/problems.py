@@ -78,7 +78,7 @@ PROBLEMS = {
     "adding": Problem(_adding, 2, 1, 1 / 6, 100, classes=False),
     # With a delay of 100 the loss begins to fall after 1,500 to 2,000 updates; after 6,000 a GRU
     # has 97% of the symbols right, an LSTM 93%.
-    "copy": Problem(_copying, 10, 8, EIGHT, 50, updates=8000),
+    "copy": Problem(_copying, 10, 8, EIGHT, 50, updates=14_000),
     "recall": Problem(memory.recall, 8, 8, EIGHT, 100),
     "early": Problem(memory.early, 9, 8, EIGHT, 100),
     "noise": Problem(memory.noise, 2, 8, EIGHT, 100),

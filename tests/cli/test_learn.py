@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from metarnn.cli import setup
 from metarnn.cli.learning import Asked, Learning
 from metarnn.cli.main import main
 from metarnn.cli.tasks import open_run
+from metarnn.search.problem import Problem
 from metarnn.tasks.look import look
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -177,10 +177,14 @@ def test_what_came_out_best_is_kept_of_a_longer_training(waves, tmp_path, capsys
 
 def test_the_size_is_that_of_the_models_of_the_verdict():
     """Those of a search may be smaller: forecasters have one member there, and several here."""
-    problem: Any = SimpleNamespace(
-        model=lambda unit, width: nn.Linear(width, 1), final=lambda unit, width: nn.Linear(width, 3)
-    )
     unused: Any = None
+    problem = Problem(
+        weights=unused,
+        structure=unused,
+        whole=unused,
+        model=lambda unit, width: nn.Linear(width, 1),
+        final=lambda unit, width: nn.Linear(width, 3),
+    )
     asked = Asked(1.0, "", 0, 0, 0, 0, "cpu")
     learning = Learning(unused, unused, unused, problem, unused, unused, asked)
     assert learning._size(16) == 3 * 16 + 3

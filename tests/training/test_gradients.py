@@ -79,8 +79,8 @@ def test_parts_of_a_batch_carry_their_own_influence(name):
     other, _ = run(gradient=name, accumulate=2)
     for w, v in zip(one.model.parameters(), other.model.parameters(), strict=True):
         torch.testing.assert_close(w, v, atol=1e-5, rtol=1e-4)
-    joined = [torch.cat(t, 1) for t in zip(*map(_tensors, other.carried), strict=True)]
-    for a, b in zip(_tensors(one.carried[0]), joined, strict=True):
+    joined = [torch.cat(t, 1) for t in zip(*map(_tensors, other.parts.carried), strict=True)]
+    for a, b in zip(_tensors(one.parts.carried[0]), joined, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
 
 

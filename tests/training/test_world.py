@@ -11,9 +11,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from metarnn.tasks.task import Shard
 from metarnn.training import Folder, checkpoint
-from metarnn.training.world import find_device, join, part
+from metarnn.training.world import find_device
 from tests.helpers.process import ROOT
 from tests.helpers.toy import QUICK, train
 
@@ -59,17 +58,6 @@ def test_two_parts_on_one_process_equal_the_whole_in_double_precision():
     for parts in (2, 4, 8):
         for name, weight in trained(parts).items():
             torch.testing.assert_close(weight, whole[name], rtol=1e-9, atol=1e-11)
-
-
-def test_what_is_carried_is_split_and_joined_along_the_sequences():
-    carried = ((torch.randn(2, 6, 3), torch.randn(2, 6, 5)), [torch.randn(1, 6)])
-    parts = [part(carried, Shard(k, 3), torch.device("cpu")) for k in range(3)]
-    assert parts[1][0][1].equal(carried[0][1][:, 2:4])
-    again = join(parts)
-    assert again[0][0].equal(carried[0][0])
-    assert again[1][0].equal(carried[1][0])
-    with pytest.raises(ValueError, match="cannot be shared by 4"):
-        part(carried, Shard(0, 4), torch.device("cpu"))
 
 
 @pytest.mark.medium

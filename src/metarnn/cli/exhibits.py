@@ -105,7 +105,9 @@ def labels(work: Work) -> Iterator[Markup]:
         yield shown.several(np.stack(part.y), np.stack(answers), scheme.classes)
     else:
         names = np.array(scheme.classes, dtype=object)
-        rows = [(" ".join(names[y]), " ".join(names[a])) for y, a in zip(part.y, answers)]  # noqa: B905
+        rows = [
+            (" ".join(names[y]), " ".join(names[a])) for y, a in zip(part.y, answers, strict=True)
+        ]
         yield shown.spelled(rows[:12])
 
 

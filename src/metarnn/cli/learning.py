@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from metarnn.cli.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, budget
 from metarnn.search.known import KNOWN
 from metarnn.search.problem import Problem, Unit
-from metarnn.search.ranking import best_of, summary
+from metarnn.search.ranking import WRITTEN, best_of, summary
 from metarnn.search.verdict import (
     FOUND,
     RANDOM,
@@ -137,15 +138,11 @@ class Learning:
         if self.asked.params:
             return parse_count(self.asked.params)
         with torch.device("meta"):
-            return count_parameters(self._built(RIVALS["lstm"], width).parameters())
+            return count_parameters(self.problem.judged(RIVALS["lstm"], width).parameters())
 
     def _made(self, unit: Unit, width: int) -> torch.nn.Module:
         generators.seed_all(self.chosen.seed)
-        return self._built(unit, width).to(self.world.device)
-
-    def _built(self, unit: Unit, width: int) -> torch.nn.Module:
-        """A model as the verdict trains it, which may have more to it than one of the search."""
-        return (self.problem.final or self.problem.model)(unit, width)
+        return self.problem.judged(unit, width).to(self.world.device)
 
     # The stages.
 
@@ -200,7 +197,7 @@ class Learning:
         verdict = self._judge(units, settings, 1)
         inner = check.one_of("meta", self.plan.setdefault("meta", best_of(verdict)), units)
         self.study.note(plan=self.plan)
-        units[f"meta {inner}"] = _written(units[inner])
+        units[f"{WRITTEN}{inner}"] = _written(units[inner])
         for count in range(1, (self.asked.seeds or budget.SEEDS[1]) + 1):
             verdict = self._judge(units, settings, count)
             took, began = began - self.study.left, self.study.left
@@ -214,7 +211,7 @@ class Learning:
         settings = Settings(**tasks.chosen(Settings, self.chosen))
         paces = []
         for unit in (*units.values(), Contender(f"{META}gru")):
-            width = solve_width(self.plan["parameters"], lambda w, unit=unit: self._built(unit, w))
+            width = solve_width(self.plan["parameters"], partial(self.problem.judged, unit))
             model = self._made(unit, width)
             paces.append(budget.measure(self.problem.whole, model, settings, self.problem.held_out))
         left = self.study.left - self._reserved
@@ -239,14 +236,24 @@ class Learning:
         return replace(Settings(**tasks.chosen(Settings, own)), **more)
 
     def _judge(self, units: dict[str, Unit], settings: Settings, seeds: int) -> Verdict:
-        options = VerdictOptions(seeds, self.plan["steps"], self.plan["random_units"])
-        verdict = judge(
-            self.problem, units, self.plan["parameters"], settings, options,
-            folder=self.study.path / "verdict", world=self.world, progress=self.show,
-            keep=runs_of(self.entry, self.chosen, self.problem),
-        )  # fmt: skip
+        verdict = self._trained(units, settings, seeds, self.plan["steps"], "verdict")
         self.study.keep(verdict)
         return verdict
+
+    def _trained(
+        self, units: dict[str, Unit], settings: Settings, seeds: int, steps: int, folder: str
+    ) -> Verdict:
+        return judge(
+            self.problem,
+            units,
+            self.plan["parameters"],
+            settings,
+            VerdictOptions(seeds, steps),
+            folder=self.study.path / folder,
+            world=self.world,
+            progress=self.show,
+            keep=runs_of(self.entry, self.chosen, self.problem),
+        )
 
     def _longer(self, verdict: Verdict, units: dict[str, Unit]) -> tuple[Path, str]:
         """The run to keep, of a longer training of the best unit where that is better, and what is
@@ -260,11 +267,8 @@ class Learning:
         if not (steps := self.plan["longer"]):
             return kept, ""
         self.show.say(f"\nlonger: {best} once more, {steps:,} updates, for a model to use")
-        longer = judge(
-            self.problem, {best: units[best]}, self.plan["parameters"], self._settings(steps),
-            VerdictOptions(1, steps, 1), folder=self.study.path / "longer", world=self.world,
-            progress=self.show, keep=runs_of(self.entry, self.chosen, self.problem),
-        )[best].scores[0]  # fmt: skip
+        alone = self._trained({best: units[best]}, self._settings(steps), 1, steps, "longer")
+        longer = alone[best].scores[0]
         if longer[VALID] >= min(valid):
             return kept, ""
         metric = verdict.measure.name

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import platform
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
-from metarnn import __version__
 from metarnn.cells import LSTM, check
 from metarnn.cli.exhibits import EXHIBITS
 from metarnn.cli.look import TROUBLE, Look, Looking
+from metarnn.cli.study import fingerprint, versions
 from metarnn.graph import Graph, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.report import inside, sections, unit
@@ -26,7 +24,6 @@ from metarnn.report.materials import Materials, gather
 from metarnn.report.page import Page, Section
 from metarnn.training.progress import SILENT, Progress, progress
 
-HASHED = 1 << 30  # the most bytes of data whose hash is computed
 THETA = (
     "The weights of the unit are written anew at each step. How far they are from the plain unit, "
     "and how much they move, along one sequence of the training data."
@@ -187,15 +184,13 @@ def _origin(found: Materials) -> list[tuple[str, str]]:
     facts.append(("data", _data(found)))
     about = learn.get("data")
     about = about if isinstance(about, dict) else {}
-    facts.append(("SHA-256 of the data", str(about.get("sha256") or _hash(_data(found)))))
+    facts.append(("SHA-256 of the data", str(about.get("sha256") or _fingerprint(_data(found)))))
     lines = about.get("about", ())
     facts += [("found in it", str(line)) for line in lines if isinstance(lines, list)]
-    versions = learn.get("versions")
-    if isinstance(versions, dict):
-        facts.append(("versions", ", ".join(f"{k} {v}" for k, v in versions.items())))
-    else:
-        here = f"metarnn {__version__}, torch {torch.__version__}, Python "
-        facts.append(("versions, of this report", here + platform.python_version()))
+    known = learn.get("versions")
+    told = "versions" if isinstance(known, dict) else "versions, of this report"
+    made = known if isinstance(known, dict) else versions()
+    facts.append((told, ", ".join(f"{k} {v}" for k, v in made.items())))
     facts.append(("machine", str(learn.get("machine", ""))))
     stages = learn.get("stages")
     for stage in stages if isinstance(stages, list) else ():
@@ -204,13 +199,7 @@ def _origin(found: Materials) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
-def _hash(data: str) -> str:
-    """The SHA-256 of a file; empty for what is no file, or too large to read on the way."""
-    path = Path(data) if data else None
-    try:
-        if path is None or not path.is_file() or path.stat().st_size > HASHED:
-            return ""
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return ""
+def _fingerprint(data: str) -> str:
+    with suppress(OSError):  # what may not be read has none
+        return fingerprint(data) if data else ""
+    return ""

@@ -40,7 +40,7 @@ def commands(entry: Any, path: Path) -> Iterable[str]:
         "forecasting": f"metarnn forecast {run}",
     }[entry.name]
     yield f"metarnn evaluate {run}"
-    yield f"metarnn cell show {run}/search/cell.json"
+    yield f"metarnn cell show {run}/cell.json"
 
 
 def _text(job: Any) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,12 +15,6 @@ def tensors(nested: Any) -> list[Tensor]:
     found: list[Tensor] = []
     map_tensors(found.append, nested)
     return found
-
-
-def refill(nested: Any, values: list[Tensor]) -> Any:
-    """The nested data with other tensors in the places of its own."""
-    each: Iterator[Tensor] = iter(values)
-    return map_tensors(lambda _: next(each), nested)
 
 
 def detached(nested: Any) -> Any:

@@ -25,10 +25,6 @@ CURVES = 64  # trainings of a verdict whose curves are read
 # In memory they are some ten times as many.
 MEASURED = 32 * 2**20
 
-# Among scores, numbers that count something, or by which nothing is judged.
-COUNTS = frozenset({"tokens", "unknown", "ran_off", "beam", "sentences", "tasks", "transductive",
-                    "examples", "windows", "valid"})  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Judged:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median, stdev
+from statistics import fmean, median
 from typing import Any
 
 from metarnn.report.markup import Markup, join, table, tag
-from metarnn.report.materials import COUNTS, Materials, curve, names, ordered
+from metarnn.report.materials import Materials, curve, names, ordered
 from metarnn.report.page import Section
 from metarnn.report.plot import Line, Plot, short
 from metarnn.report.strip import strip
+from metarnn.search.verdict import NO_SCORES, Row, mean_and_deviation
 from metarnn.training.progress import clock, rate
 
 SEEDS = "The mean over seeds; the band reaches from the lowest of them to the highest."
@@ -23,7 +23,7 @@ def verdict(found: Materials) -> Section | None:
     judged = found.verdict
     if judged is None:
         return None
-    names = [name for name in judged.rows[0].scores[0] if name not in COUNTS]
+    names = [name for name in judged.rows[0].scores[0] if name not in NO_SCORES]
     names.sort(key=lambda name: name != judged.metric)
     head = tag("tr", [tag("th", n, scope="col") for n in ("unit", "width", "parameters", *names)])
     lines = [
@@ -31,7 +31,7 @@ def verdict(found: Materials) -> Section | None:
             "tr",
             tag("th", row.name, scope="row"),
             [tag("td", text) for text in (str(row.width), f"{row.parameters:,}")],
-            [tag("td", _spread([s[name] for s in row.scores if name in s])) for name in names],
+            [tag("td", mean_and_deviation(_known(row, name))) for name in names],
             cls="best" if row is judged.best else None,
         )
         for row in judged.rows
@@ -50,21 +50,15 @@ def verdict(found: Materials) -> Section | None:
     return Section("verdict", "Verdict", join(shown, strip(scores, judged.metric), words), about)
 
 
-def _spread(values: Sequence[float]) -> str:
-    """Mean ± standard deviation."""
-    if not all(map(math.isfinite, values)):
-        return "not finite"
-    if not values:
-        return ""
-    mean = f"{fmean(values):.4f}"
-    return mean if len(values) == 1 else f"{mean} ± {stdev(values):.4f}"
+def _known(row: Row, name: str) -> list[float]:
+    return [each[name] for each in row.scores if name in each]
 
 
 def runs(every: Sequence[Materials], sizes: Mapping[str, int]) -> Section | None:
     """Several runs side by side, a row each."""
     if len(every) < 2:
         return None
-    scores = [name for name in _scored(every) if name not in COUNTS][:4]
+    scores = [name for name in _scored(every) if name not in NO_SCORES][:4]
     head = ["run", "task", "unit", "width", "parameters", "updates", *scores, "tokens/s"]
     rows = []
     for found in every:
@@ -93,7 +87,7 @@ def learning(every: Sequence[Materials]) -> Section | None:
         return _learning_of_units(every[0])
     several = len(every) > 1
     plots = []
-    for name in [n for n in _scored(every) if n not in COUNTS][:SHOWN_CURVES]:
+    for name in [n for n in _scored(every) if n not in NO_SCORES][:SHOWN_CURVES]:
         lines = {}
         for k, found in enumerate(every):
             lines[found.name if several else "validation"] = Line(
@@ -117,7 +111,7 @@ def _learning_of_units(found: Materials) -> Section | None:
     units = ordered(list(found.trainings), found.verdict)
     scored = [name for metrics in found.trainings.values() for name in names(metrics, "valid_")]
     plots = []
-    for name in [n for n in dict.fromkeys(scored) if n.removeprefix("valid_") not in COUNTS][:2]:
+    for name in [n for n in dict.fromkeys(scored) if n.removeprefix("valid_") not in NO_SCORES][:2]:
         lines = {}
         for k, each in enumerate(units):
             seeds = [dict(curve(m, name)) for (u, _), m in found.trainings.items() if u == each]

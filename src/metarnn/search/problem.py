@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from metarnn.cells import Cell
 from metarnn.tasks.task import Loss, Shard, Task
-from metarnn.training.world import World, join, part
+from metarnn.training.parts import Parts
+from metarnn.training.world import World
 
 Unit = Callable[[int, int], Cell]  # (input_size, hidden_size) -> a cell
 
@@ -39,31 +40,21 @@ class Problem:
     final: Callable[[Unit, int], nn.Module] | None = None
     decided: Mapping[str, Any] = field(default_factory=dict)
 
+    def judged(self, unit: Unit, width: int) -> nn.Module:
+        """A model as the verdict trains it."""
+        return (self.final or self.model)(unit, width)
+
 
 class Reader:
-    """Batches of a task, with what is carried from each to the next; our parts of them."""
+    """Losses of a task, batch after batch."""
 
     def __init__(self, task: Task, shards: Sequence[Shard], precision: str = "float32") -> None:
-        self.task, self.shards, self.precision = task, list(shards), precision
-        self.batches = [task.batches(shard) for shard in shards]
-        self.carried: list[Any] = [None] * len(self.shards)
+        self.task, self.precision = task, precision
+        self.parts = Parts(task, shards)
 
     def read(self, model: nn.Module) -> Objective:
         """The loss of the next batch, as something that can be computed again."""
-        held = [
-            (next(batches), carried)
-            for batches, carried in zip(self.batches, self.carried, strict=True)
-        ]
-        return Objective(self, model, held)
-
-    def state_dict(self, world: World) -> dict[str, Any]:
-        parts = [each for each_ in world.gather(self.carried) for each in each_]
-        return {"batches": self.batches[0].state_dict(), "carried": join(parts)}
-
-    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        for batches in self.batches:
-            batches.load_state_dict(state["batches"])
-        self.carried = [part(state["carried"], shard, device) for shard in self.shards]
+        return Objective(self, model, list(self.parts))
 
 
 class Objective:
@@ -76,7 +67,7 @@ class Objective:
         device = next(self.model.parameters()).device.type
         with torch.autocast(device, torch.bfloat16, self.reader.precision == "bfloat16"):
             found = [self.reader.task.loss(self.model, *each) for each in self.held]
-        self.reader.carried = [loss.carried for loss in found]
+        self.reader.parts.carried = [loss.carried for loss in found]
         return found
 
     def value(self, world: World) -> float:

@@ -8,7 +8,7 @@ from statistics import fmean
 from metarnn.search.verdict import FEW, FOUND, RANDOM, VALID, Verdict
 
 SHORT = 1000  # updates, fewer than which are a race of beginners
-META = "meta "  # before the name of a unit whose weights are written
+WRITTEN = "meta "  # before the name of a unit whose weights are written
 
 
 def best_of(verdict: Verdict) -> str:
@@ -53,7 +53,7 @@ def called(unit: str) -> str:
     known = {FOUND: "the found unit", RANDOM: "the best random unit"}
     if unit in known:
         return known[unit]
-    meta, name = unit.startswith(META), unit.removeprefix(META)
+    meta, name = unit.startswith(WRITTEN), unit.removeprefix(WRITTEN)
     name = known[name] if name in known else name.upper()
     return f"{name} with written weights" if meta else name
 

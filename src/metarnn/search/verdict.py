@@ -18,14 +18,14 @@ from metarnn.cells import Cell, cell, check
 from metarnn.graph.files import document, make_folder, write
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language.model import count_parameters, solve_width
-from metarnn.tasks.task import Measure, measure_of
+from metarnn.tasks.task import COUNTS, Measure, measure_of
+from metarnn.tasks.unit import META
 from metarnn.training import Folder, NotFinite, Settings, Trainer, World, generators
 from metarnn.training.interrupt import Interrupted, Interruption
 from metarnn.training.progress import SILENT, Named, Progress
 
 VALID = "valid"  # of the scores, the best of the validations, by which nothing is judged
-# Of scores, those that are none.
-COUNTS = ("tokens", "unknown", "ran_off", "beam", "sentences", "examples", "windows", VALID)
+NO_SCORES = frozenset({*COUNTS, VALID})
 FOUND, RANDOM = "found", "best of random"
 SCORES = "scores.json"  # in the folder of a training that is done
 FEW = 3  # with fewer seeds their deviation says little
@@ -47,7 +47,7 @@ class Contender:
     unit: Unit | None = None
 
     def __call__(self, inputs: int, width: int) -> Cell:
-        make = partial(cell, self.name.removeprefix("meta-")) if self.unit is None else self.unit
+        make = partial(cell, self.name.removeprefix(META)) if self.unit is None else self.unit
         return make(inputs, width)
 
 
@@ -96,7 +96,7 @@ class Verdict:
 
     @property
     def metrics(self) -> list[str]:
-        return [name for name in self.rows[0].scores[0] if name not in COUNTS]
+        return [name for name in self.rows[0].scores[0] if name not in NO_SCORES]
 
     def __getitem__(self, name: str) -> Row:
         return next(row for row in self.rows if row.name == name)
@@ -105,7 +105,7 @@ class Verdict:
         """A head and a line a unit: name, width, parameters, mean ± deviation of each score."""
         lines = [["unit", "width", "parameters", *self.metrics]]
         for row in self.rows:
-            scores = (_mean_and_deviation(row.values(metric)) for metric in self.metrics)
+            scores = (mean_and_deviation(row.values(metric)) for metric in self.metrics)
             lines.append([row.name, str(row.width), f"{row.parameters:,}", *scores])
         return lines
 
@@ -174,9 +174,15 @@ def compare(
     return ("beats" if (margin > 0) == measure.large else "loses to"), margin
 
 
-def _mean_and_deviation(values: Sequence[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.4f}"
+def mean_and_deviation(values: Sequence[float]) -> str:
+    """
+    >>> mean_and_deviation([1.0, 2.0]), mean_and_deviation([1.5]), mean_and_deviation([math.inf])
+    ('1.5000 ± 0.7071', '1.5000', 'not finite')
+    """
+    if not all(map(math.isfinite, values)):
+        return "not finite"
+    if len(values) < 2:
+        return "".join(f"{value:.4f}" for value in values)
     return f"{fmean(values):.4f} ± {stdev(values):.4f}"
 
 
@@ -203,9 +209,8 @@ def judge(
     progress = SILENT if progress is None else progress
     limits = {"steps": options.verdict_steps, "epochs": 0.0, "minutes": 0.0, "patience": 0}
     settings = replace(settings, **limits, tensorboard=False)
-    model = problem.final or problem.model
     widths = {
-        name: solve_width(parameters, lambda width, unit=unit: model(unit, width))
+        name: solve_width(parameters, lambda width, unit=unit: problem.judged(unit, width))
         for name, unit in units.items()
     }
     scores: dict[str, list[dict[str, float]]] = {name: [] for name in units}
@@ -253,7 +258,7 @@ def _trained(
 ) -> tuple[dict[str, float], int]:
     """The scores of one training, those of an earlier call if they are there, and the size."""
     generators.seed_all(settings.seed)
-    model = (problem.final or problem.model)(unit, width)
+    model = problem.judged(unit, width)
     size = count_parameters(model.parameters())
     known = None if place is None else place / SCORES
     if known is not None and known.exists():

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from metarnn.graph.files import text
 
+MISSING = ("", "?", "nan", "na", "null", "none")
 DELIMITERS = ";\t|,"  # a comma last: it stands in numbers and in sentences as well
 LOOK = 50  # rows that tell what parts fields
 COMMA = re.compile(r"[-+]?(\d{1,3}(\.\d{3})+|\d+),\d+")  # 1.234,5
@@ -69,3 +70,12 @@ def _plain(rows: list[list[str]], written: re.Pattern[str]) -> list[list[str]]:
 
 def _point(field: str) -> str:
     return field.replace(".", "").replace(",", ".")
+
+
+def is_number(field: str) -> bool:
+    """Whether a field holds a number, or says that it is missing."""
+    try:
+        float(field)
+    except ValueError:
+        return field.strip().lower() in MISSING
+    return True

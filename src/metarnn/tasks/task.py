@@ -53,6 +53,11 @@ class Loss:
     state: Any = None
 
 
+# Of what tasks call scores, those that only count something.
+COUNTS = ("tokens", "unknown", "ran_off", "beam", "sentences", "examples", "windows", "tasks",
+          "transductive")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Measure:
     """The score by which models of a task are compared, once they are trained.

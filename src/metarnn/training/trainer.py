@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from metarnn.cells import check
 from metarnn.gradients import rule
 from metarnn.tasks.task import Loss, Shard, Task
-from metarnn.training import checkpoint, generators, optimizer, world
+from metarnn.training import checkpoint, generators, optimizer
 from metarnn.training.average import Average, stalled
 from metarnn.training.blame import first_broken
 from metarnn.training.deterministic import deterministic
@@ -26,6 +26,7 @@ from metarnn.training.interrupt import Interrupted, Interruption
 from metarnn.training.means import Means
 from metarnn.training.memory import answered
 from metarnn.training.metrics import Metrics
+from metarnn.training.parts import Parts
 from metarnn.training.position import Position
 from metarnn.training.progress import SILENT, Progress, Report, scores_in_words
 from metarnn.training.schedule import factor
@@ -76,14 +77,14 @@ class Trainer:
         self.world = World(device=_place(model, settings.device)) if world is None else world
         self.progress = SILENT if progress is None else progress
         self.model = model.to(self.world.device)
-        self.shards = self.world.shards(settings.accumulate)
-        if settings.batch % self.shards[0].count:
-            parts = f"a multiple of {self.shards[0].count}"
+        shards = self.world.shards(settings.accumulate)
+        if settings.batch % shards[0].count:
+            parts = f"a multiple of {shards[0].count}"
             why = f"{self.world.size} processes share it, in {settings.accumulate} parts each."
             check.refuse("batch", settings.batch, parts, why)
         if (theirs := getattr(task, "batch", settings.batch)) != settings.batch:
             check.refuse("batch", settings.batch, f"{theirs}, the task's")
-        self.batches = [task.batches(shard) for shard in self.shards]
+        self.parts = Parts(task, shards)
         if not any((settings.steps, settings.epochs, settings.minutes, settings.patience)):
             check.refuse("steps", 0, "a limit: steps, epochs, minutes or patience")
         # Where data have no end, such as those that are generated, there is no epoch.
@@ -104,7 +105,6 @@ class Trainer:
         self.parameters = {n: w for n, w in self.model.named_parameters() if w.requires_grad}
         self.average = Average(self.model, settings.ema or None)
         self.at = Position()
-        self.carried: list[Any] = [None] * len(self.shards)
         self.guard, self.interruption = Guard(), Interruption()
         self.metrics = Metrics(None)
         self.means = Means()
@@ -174,7 +174,7 @@ class Trainer:
         s, at = self.settings, self.at
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
-        with answered(at.step + 1, s.batch, self.shards[0].count, self._attempt):
+        with answered(at.step + 1, s.batch, self.parts.shards[0].count, self._attempt):
             loss, count, scale = self._gradients()
         progress = at.scheduled(s, self.batches_per_epoch)
         share = factor(s.schedule, at.step + 1, progress, warmup=s.warmup, floor=s.floor)
@@ -241,19 +241,18 @@ class Trainer:
         """
         device = self.world.device
         ours, scale, total = 0.0, 1.0, torch.zeros((), dtype=torch.float64, device=device)
-        for k, batches in enumerate(self.batches):
-            batch = next(batches)
-            self._last = (batch, self.carried[k])
-            found = self.rule.step(self.model, batch, self.carried[k])
+        for k, last in enumerate(self.parts):
+            self._last = last
+            found = self.rule.step(self.model, *last)
             found.put(self.model)
-            self.carried[k] = found.carried
+            self.parts.carried[k] = found.carried
             total += found.value
             for loss in found.notes:
                 ours, scale = ours + loss.count, loss.scale
                 self.means.add({"loss": loss.value, **loss.metrics}, loss.count)
         self.means.count(ours)
         everyones = ours
-        if self.shards[0].count > 1:
+        if self.parts.shards[0].count > 1:
             self.world.sum_gradients(list(self.parameters.values()))
             (everyones,) = self.world.sum([ours])
         for w in self.parameters.values():
@@ -370,7 +369,6 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next update depends on, of all processes together."""
-        parts = [part for parts in self.world.gather(self.carried) for part in parts]
         return {
             "weights": checkpoint.weights(self.model),
             "optimizer": optimizer.state(self.optimizer, self.model),
@@ -379,8 +377,7 @@ class Trainer:
             "sums": self.means.state_dict(self.world),
             "metrics": self.metrics.size,
             "spikes": self.spikes.state,
-            "batches": self.batches[0].state_dict(),
-            "carried": world.join(parts),
+            **self.parts.state_dict(self.world),
             "random": self.world.gather(generators.states()),
         }
 
@@ -394,10 +391,7 @@ class Trainer:
             self.means.load_state_dict(state["sums"], self.world)
             self._measured = int(state["metrics"])
             self.spikes.state = state.get("spikes", (0.0, 0))
-            for batches in self.batches:
-                batches.load_state_dict(state["batches"])
-            device = self.world.device
-            self.carried = [world.part(state["carried"], s, device) for s in self.shards]
+            self.parts.load_state_dict(state, self.world.device)
             if len(state["random"]) == self.world.size:
                 generators.restore(state["random"][self.world.rank])
             else:  # other processes than those that saved: all begin anew, none like another

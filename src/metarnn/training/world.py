@@ -25,7 +25,6 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.nn.functional import pad
 
 from metarnn.cells import check
-from metarnn.layers.nested import map_tensors
 from metarnn.tasks.task import Shard
 from metarnn.training.tree import pack, unpack
 
@@ -112,28 +111,6 @@ class World:
             *sums, seen = buffer.split([*(f.numel() for f in flat), len(chosen)])
             for k, total, count in zip(chosen, sums, seen.tolist(), strict=True):
                 parameters[k].grad = total.view_as(grads[k]) if count else None
-
-
-def join(parts: Sequence[Any]) -> Any:
-    """What each part of a batch carries over, as of the whole batch: joined along dimension 1."""
-    if any(part is None for part in parts):
-        return None
-    first, *others = parts
-    return map_tensors(lambda *each: torch.cat(each, dim=1), first, *others)
-
-
-def part(carried: Any, shard: Shard, device: torch.device) -> Any:
-    """One part's share of what a whole batch carries over."""
-
-    def cut(whole: Tensor) -> Tensor:
-        if whole.dim() < 2 or whole.shape[1] % shard.count:
-            raise ValueError(
-                f"the carried state has the shape {list(whole.shape)}, which cannot be shared by "
-                f"{shard.count}; is the batch size that of the checkpoint?"
-            )
-        return whole.chunk(shard.count, dim=1)[shard.index].to(device, copy=True)
-
-    return map_tensors(cut, carried)
 
 
 @contextmanager

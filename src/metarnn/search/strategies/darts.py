@@ -83,8 +83,8 @@ class Darts(Shared):
             self.trainer.update()
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "ahead": self.ahead.state_dict(self.given.world)}
+        return {**super().state_dict(), "ahead": self.ahead.parts.state_dict(self.given.world)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
-        self.ahead.load_state_dict(state["ahead"], self.given.world.device)
+        self.ahead.parts.load_state_dict(state["ahead"], self.given.world.device)

@@ -57,7 +57,7 @@ class Shared(Strategy):
         raise NotImplementedError
 
     def reads(self, task: Task) -> Reader:
-        return Reader(task, self.trainer.shards, self.given.settings.precision)
+        return Reader(task, self.trainer.parts.shards, self.given.settings.precision)
 
     def objective(self) -> Objective:
         """The loss of the next batch of the structure's data."""
@@ -108,7 +108,7 @@ class Shared(Strategy):
             "memory": memory,
             "first_loss": self.first_loss,
             "gradient_norm": self.gradient_norm,
-            "reader": self.reader.state_dict(self.given.world),
+            "reader": self.reader.parts.state_dict(self.given.world),
             "trainer": self.trainer.state_dict(),
         }
 
@@ -119,7 +119,7 @@ class Shared(Strategy):
         if self.optimizer is not None:
             _remember(self.optimizer, state["memory"])
         self.first_loss, self.gradient_norm = state["first_loss"], state["gradient_norm"]
-        self.reader.load_state_dict(state["reader"], self.given.world.device)
+        self.reader.parts.load_state_dict(state["reader"], self.given.world.device)
         self.trainer.load_state_dict(state["trainer"])
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from metarnn.graph.check import shown
-
-MISSING = ("", "?", "nan", "na", "null", "none")
+from metarnn.tasks.rows import MISSING
 
 
 def number(value: Any) -> float:

@@ -27,6 +27,7 @@ JOINED = re.compile(r"(\d{4})(\d{2})(\d{2})?")
 QUARTER = re.compile(r"(\d{4})[ -]?[Qq]([1-4])")
 CLOCK = re.compile(r"(\d{1,2}):(\d{2})(:\d{2}(?:\.\d*)?)?(?: *([AaPp])\.?[Mm]\.?)?")
 ZONE = re.compile(r"(.*:\d\d(?:\.\d*)?) ?([+-]\d\d):?(\d\d)")
+COLUMNS = ("date", "time", "timestamp", "datetime", "ds", "month", "year")  # what they are called
 NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 

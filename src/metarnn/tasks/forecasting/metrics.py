@@ -30,8 +30,7 @@ class Scores:
         usual = [usual_error(windows.train_values(k), season) for k in range(len(scheme.names))]
         self.usual = torch.tensor(np.array(usual))
         self.sums: dict[str, float] = {}
-        self.by_step = torch.zeros(scheme.horizon, dtype=torch.float64)
-        self.count, self.count_by_step = 0, torch.zeros(scheme.horizon, dtype=torch.float64)
+        self.count = 0
 
     def add(
         self,
@@ -61,15 +60,9 @@ class Scores:
         for name, value in terms.items():
             self.sums[name] = self.sums.get(name, 0.0) + float(value[there].sum())
         self.count += int(there.sum())
-        self.by_step += terms["mse"].nan_to_num(0).sum((1, 2))
-        self.count_by_step += there.sum((1, 2))
 
     def result(self) -> dict[str, float]:
         return {name: total / max(self.count, 1) for name, total in self.sums.items()}
-
-    def mse_by_step(self) -> list[float]:
-        """The error of the first step ahead, of the second, …"""
-        return (self.by_step / self.count_by_step.clamp(min=1)).tolist()
 
 
 def usual_error(values: np.ndarray, season: int) -> np.ndarray:

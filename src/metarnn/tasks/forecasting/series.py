@@ -11,11 +11,10 @@ import numpy as np
 from metarnn.cells import check
 from metarnn.tasks.forecasting import dates as calendar
 from metarnn.tasks.forecasting.dates import Frequency
-from metarnn.tasks.rows import csv_rows
+from metarnn.tasks.rows import MISSING, csv_rows, is_number
 
 # Numbers that tables with gaps in their dates may grow to: so many, or so many for each given one.
 ALWAYS, ROOM = 10_000_000, 100
-MISSING = ("", "?", "nan", "na", "null", "none")
 
 
 @dataclass(frozen=True)
@@ -202,19 +201,11 @@ def _date_column(names: list[str], rows: list[list[str]], taken: set[str]) -> st
     for k, name in enumerate(names):
         if name in taken:
             continue
-        likely = name.lower() in ("date", "time", "timestamp", "datetime", "ds", "month", "year")
+        likely = name.lower() in calendar.COLUMNS
         text = rows[0][k].strip()
-        if (likely or not _is_number(text)) and calendar.parse([text]) is not None:
+        if (likely or not is_number(text)) and calendar.parse([text]) is not None:
             return name
     return None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return text.strip().lower() in MISSING
-    return True
 
 
 def _numbers(rows: list[list[str]], column: int, name: str, where: str) -> np.ndarray:
@@ -243,7 +234,7 @@ def _static(rows: list[list[str]], columns: list[int]) -> np.ndarray:
     found: list[np.ndarray] = []
     for column in columns:
         texts = [row[column].strip() for row in rows]
-        if all(_is_number(text) for text in texts):
+        if all(is_number(text) for text in texts):
             numbers = np.array([float(text or 0) for text in texts])
             found.append((numbers - numbers.mean()) / (numbers.std() or 1.0))
         else:

@@ -8,8 +8,8 @@ from io import IncrementalNewlineDecoder
 from pathlib import Path
 
 from metarnn.graph.files import plain
-from metarnn.tasks.classification.values import MISSING
 from metarnn.tasks.packed import pieces
+from metarnn.tasks.rows import MISSING, is_number
 
 LOOK, LONGEST = 1000, 1 << 24  # lines that are looked at, and characters of them
 FEW = 30  # classes at most, where only the number of different values tells that they are classes
@@ -80,11 +80,3 @@ def is_class(values: Sequence[str]) -> bool:
         known = [value for value in different if value.lower() not in MISSING]
         return all(float(value).is_integer() for value in known) and len(different) <= FEW
     return len(different) <= 10 * FEW
-
-
-def is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return text.strip().lower() in MISSING
-    return True

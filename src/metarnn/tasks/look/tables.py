@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from metarnn.tasks.classification.formats import GROUPS, LABELS, text_columns
+from metarnn.tasks.forecasting.dates import COLUMNS
 from metarnn.tasks.forecasting.dates import parse as dates
-from metarnn.tasks.look.content import count, is_class, is_number, lines, repeats
+from metarnn.tasks.look.content import count, is_class, lines, repeats
 from metarnn.tasks.look.finding import Finding
-from metarnn.tasks.rows import table_rows
-
-DATES = ("date", "time", "timestamp", "datetime", "ds", "month", "year")
+from metarnn.tasks.rows import is_number, table_rows
 
 
 def columns(path: Path, delimiter: str) -> list[Finding]:
@@ -67,7 +66,7 @@ class Table:
     def date(self) -> int | None:
         """The column of dates: by its name where they could be numbers as well."""
         for k, name in enumerate(self.names):
-            likely = name.lower() in DATES
+            likely = name.lower() in COLUMNS
             column = self.columns[k]
             if (likely or not is_number(column[0])) and dates(list(column[:20])) is not None:
                 return k

@@ -118,12 +118,15 @@ PRESETS["char-small-meta"] = PRESETS["char-small"] | {"model": "meta", "params":
 _PTB = PRESETS["char-ptb"] | {"init": "small"}
 # Ha, Dai, Le 2016: 4.91M parameters, 1.265 bits.
 PRESETS["char-ptb-hyperlstm"] = _PTB | {"model": "hyperlstm", "hyper": 128}
-# With the LSTM's dropout both of these would learn the training text by heart.
+# With the LSTM's dropout both of these would learn the training text by heart; with half as much
+# again as this they learn too little of it (docs/results.md).
 _DROPPED = _PTB | {
     "embedding": 128,
-    "input_dropout": 0.1,
-    "output_dropout": 0.4,
-    "weight_drop": 0.5,
+    "input_dropout": 0.05,
+    "output_dropout": 0.3,
+    "weight_drop": 0.4,
+    "ema": 0.999,
+    "validate_every": 20000,
 }
 PRESETS["char-ptb-mogrifier"] = _DROPPED | {"model": "mogrifier", "width": 960}
 PRESETS["char-ptb-meta"] = _DROPPED | {"model": "meta", "hyper": 128, "width": 800}

@@ -1,6 +1,8 @@
 """The triton engine against the eager one in float64: values and all gradients."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -8,7 +10,8 @@ import torch
 from torch import Tensor
 
 from metarnn import Cell, Recurrent, cells
-from metarnn.engines.triton import kernel
+from metarnn.engines.triton import fused, kernel
+from metarnn.engines.triton.tiling import Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.cases import EVERY, LINEAR, TRACEABLE, make, parts, randn, random_state
 from tests.helpers.compare import assert_close, cotangents, inputs, leaves, measure
@@ -111,6 +114,24 @@ def test_a_batch_that_takes_more_than_one_launch(name, device):
 def test_no_sequences_and_a_single_step(name, device):
     agree(EVERY[name], device, batch=0)
     agree(EVERY[name], device, steps=1)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("name", ["lstm", "gru-before", "lstm-norm"])
+def test_long_sums_may_be_shared_by_warps(name, held, device, monkeypatch):
+    """As they are where a program has few units: here it has all, and would not need to."""
+
+    def in_parts(*given: Any) -> Tiling:
+        tiling = tile(*given)
+        chunk = max((c.inner for c in tiling.chunks), default=16) if held else 16
+        chunks = (replace(c, chunk=chunk, inner=max(c.inner, chunk), held=held, parts=2)
+                  for c in tiling.chunks)  # fmt: skip
+        return replace(tiling, chunks=tuple(chunks))
+
+    monkeypatch.setattr(kernel, "tile", in_parts)
+    monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))  # kernels of its own
+    agree(ODD[name], device, steps=2)
 
 
 @pytest.mark.medium

@@ -69,11 +69,13 @@ def test_every_tiling_does_all_the_work_with_programs_that_run_at_once(name, kin
 def test_what_triton_needs_as_a_power_of_two_is_one(name, kind):
     made = program(name, kind)
     for _, _, t in tilings(made, 2):
-        sizes = [t.rows, *t.units.values(), *(c.chunk for c in t.chunks), t.warps]
+        sizes = [t.rows, *t.units.values(), t.warps]
+        sizes += [n for c in t.chunks for n in (c.chunk, c.parts)]
         assert all(n == power(n) for n in sizes), t
         for group, c in zip(made.groups, t.chunks, strict=True):
             assert t.rows >= 16, "a tensor core multiplies 16 rows at least"
-            assert c.chunk >= 16
+            assert c.chunk >= 16 * c.parts
+            assert c.parts <= t.warps
             assert t.programs == 1 or t.units[group.width] * group.padded >= 8
 
 

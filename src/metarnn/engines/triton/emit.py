@@ -15,22 +15,29 @@ import triton
 import triton.language as tl
 
 from metarnn.engines.triton.prelude import (
+    alike,
     arrive,
+    columns,
     dot,
     greater,
+    inner,
     leave,
     maximum,
     minimum,
+    nothing,
     sigmoid,
     softplus,
     split2,
     tanh,
+    together,
     wait,
 )
 
 
 @triton.jit(do_not_specialize=["steps", "batch", "first"])
 def loop('''
+
+PIECES = ("CHUNK", "INNER", "HELD", "PARTS")  # of a product's inner dimension
 
 
 def emit(graph: Graph, *, backward: bool = False, kept: frozenset[int] = frozenset()) -> Program:
@@ -100,7 +107,7 @@ class Emitter:
 
     def _source(self) -> str:
         sizes = [f"U{n}" for n in self.widths]
-        chunks = [f"{name}{g.number}" for g in self.groups for name in ("CHUNK", "INNER", "HELD")]
+        chunks = [f"{name}{g.number}" for g in self.groups for name in PIECES]
         full = [f"FULL{i}" for i, has in self.has_array.items() if has]
         constants = ("P", "BB", "DOT", "SPLIT", "ALONE", *sizes, *chunks, *full)
         pointers = ", ".join(f"a{i}" for i in range(len(self.arrays)))

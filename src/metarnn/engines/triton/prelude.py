@@ -61,6 +61,57 @@ def dot(x, w, low, SPLIT: tl.constexpr):
         return tl.dot(x, w, input_precision="tf32")
 
 
+# A product whose result is too small for all warps has its inner dimension cut into PARTS, one for
+# each share of the warps: a batch of products, whose results are added up.
+
+
+@triton.jit
+def inner(CHUNK: tl.constexpr, PARTS: tl.constexpr):
+    """The numbers of a piece of the inner dimension: [1, CHUNK], or [PARTS, 1, CHUNK / PARTS]."""
+    if PARTS == 1:
+        return tl.arange(0, CHUNK)[None, :]
+    else:
+        share: tl.constexpr = CHUNK // PARTS
+        return (tl.arange(0, PARTS) * share)[:, None, None] + tl.arange(0, share)[None, None, :]
+
+
+@triton.jit
+def columns(COUNT: tl.constexpr, INNER: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr):
+    """Where the weights of a piece lie that are packed column after column."""
+    if PARTS == 1:
+        return tl.arange(0, CHUNK)[:, None] + tl.arange(0, COUNT)[None, :] * INNER
+    else:
+        share: tl.constexpr = CHUNK // PARTS
+        part = (tl.arange(0, PARTS) * share)[:, None, None]
+        column = (tl.arange(0, COUNT) * INNER)[None, None, :]
+        return part + tl.arange(0, share)[None, :, None] + column
+
+
+@triton.jit
+def alike(rows, PARTS: tl.constexpr):
+    """Rows [BB, 1] as they are for every part."""
+    if PARTS == 1:
+        return rows
+    else:
+        return rows[None, :, :]
+
+
+@triton.jit
+def nothing(BB: tl.constexpr, COUNT: tl.constexpr, PARTS: tl.constexpr):
+    if PARTS == 1:
+        return tl.zeros((BB, COUNT), tl.float32)
+    else:
+        return tl.zeros((PARTS, BB, COUNT), tl.float32)
+
+
+@triton.jit
+def together(d, PARTS: tl.constexpr):
+    if PARTS == 1:
+        return d
+    else:
+        return tl.sum(d, 0)
+
+
 @triton.jit
 def split2(x, B: tl.constexpr, U: tl.constexpr, REST: tl.constexpr):
     """[B, U · 2 · REST] with the finest index last: the even and the odd part of it."""

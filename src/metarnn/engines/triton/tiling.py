@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metarnn.engines.triton.program import Group, Program, power
 
@@ -14,15 +14,20 @@ EXCHANGED, STREAMED = 1.3, 0.9  # what a byte of inputs and a byte of weights co
 SPEED = {2: 3e6, 4: 1.5e6, 8: 0.5e6}  # operations a µs of one program, by the size of a weight
 ROW = 0.4  # µs for one row of a segment over rows
 SHARED = 200 << 10
+SHORTEST = 16  # the fewest numbers that tensor cores sum over
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """A product's inner dimension: padded to `inner`, in pieces of `chunk`; all at once if held."""
+    """A product's inner dimension: padded to `inner`, in pieces of `chunk`; all at once if held.
+
+    A piece is cut into `parts`, whose products different warps compute.
+    """
 
     chunk: int
     inner: int
     held: bool
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Tiling:
         found |= {f"U{n}": u for n, u in self.units.items()}
         for j, c in enumerate(self.chunks):
             found |= {f"CHUNK{j}": c.chunk, f"INNER{j}": c.inner, f"HELD{j}": c.held}
+            found[f"PARTS{j}"] = c.parts
         return found
 
 
@@ -76,12 +82,13 @@ def _shared(
 ) -> Tiling:
     units = _units(program, programs)
     columns = [units[g.width] * g.padded for g in program.groups]
-    chunks = tuple(
-        _chunks(g, n, rows, size, room) for g, n in zip(program.groups, columns, strict=True)
-    )
     most = max((rows * n for n in columns), default=0)
     # Many values of many units at once would not fit into the registers of four warps.
     warps = 8 if most >= 8192 or rows * max(units.values()) >= 2048 else 4
+    chunks = tuple(
+        _parted(_chunks(g, n, rows, size, room), rows * n, warps)
+        for g, n in zip(program.groups, columns, strict=True)
+    )
     cost = BARRIER * program.barriers + 0.002 * programs * groups
     for n, c in zip(columns, chunks, strict=True):
         moved = EXCHANGED * rows * c.inner + (0 if c.held else STREAMED * c.inner * n)
@@ -113,6 +120,12 @@ def _chunks(group: Group, columns: int, rows: int, size: int, room: float) -> Ch
         chunk //= 2
     chunk = min(chunk, whole)
     return Chunks(chunk, -(-group.inner // chunk) * chunk, False)
+
+
+def _parted(chunks: Chunks, results: int, warps: int) -> Chunks:
+    """Parts for the warps that would have no results of their own: one computes 16 by 8."""
+    parts = min(warps // max(1, results // 128), chunks.chunk // SHORTEST)
+    return replace(chunks, parts=max(1, parts))
 
 
 def _independent(program: Program, batch: int, processors: int) -> Tiling:

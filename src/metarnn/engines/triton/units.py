@@ -92,12 +92,13 @@ class Units:
     def _product(self, group: Group, argument: int) -> None:
         j, n, size = group.number, self.n, group.padded
         root, start = self.layout.root(argument)
-        stride = "" if self.nodes[root].op == "vector" else f"rb * {self.nodes[root].width} + "
+        width = self.nodes[root].width
+        rows = "" if self.nodes[root].op == "vector" else f"alike(rb * {width}, PARTS{j}) + "
         packed = self.e.array("pack", str(j))
         held = f"HELD{j}"
         self.e.fixed |= dict.fromkeys([
-            f"k{j} = tl.arange(0, CHUNK{j})",
-            f"o{j} = k{j}[:, None] + tl.arange(0, U{n} * {size})[None, :] * INNER{j}",
+            f"k{j} = inner(CHUNK{j}, PARTS{j})",
+            f"o{j} = columns(U{n} * {size}, INNER{j}, CHUNK{j}, PARTS{j})",
             f"p{j} = {packed} + me.to(tl.int64) * (INNER{j} * U{n} * {size}) + o{j}",
             f"l{j} = P * INNER{j} * U{n} * {size}",
             f"if {held}:",
@@ -105,20 +106,21 @@ class Units:
             f"    v_{j} = tl.load(p{j} + l{j}) if SPLIT else w_{j}",
         ])  # fmt: skip
         load = (
-            f"tl.load(x{j}, mask=mb & (k{j}[None, :] < {group.inner}), other=0.0, "
+            f"tl.load(x{j}, mask=alike(mb, PARTS{j}) & (k{j} < {group.inner}), other=0.0, "
             'cache_modifier=".cg").to(DOT)'
         )
-        chunk = load.replace(f"x{j},", f"x{j} + k,").replace("[None, :] <", "[None, :] + k <")
+        chunk = load.replace(f"x{j},", f"x{j} + k,").replace(f"(k{j} <", f"(k{j} + k <")
         self.out += [
-            f"x{j} = {self.e.place(root)} + {stride}{start} + k{j}[None, :]",
+            f"x{j} = {self.e.place(root)} + {start} + {rows}k{j}",
             f"if {held}:",
             f"    d{j} = dot({load}, w_{j}, v_{j}, SPLIT)",
             "else:",
-            f"    d{j} = tl.zeros((BB, U{n} * {size}), tl.float32)",
+            f"    d{j} = nothing(BB, U{n} * {size}, PARTS{j})",
             f"    for k in range(0, INNER{j}, CHUNK{j}):",
             f"        w_{j} = tl.load(p{j} + k)",
             f"        v_{j} = tl.load(p{j} + l{j} + k) if SPLIT else w_{j}",
             f"        d{j} += dot({chunk}, w_{j}, v_{j}, SPLIT)",
+            f"d{j} = together(d{j}, PARTS{j})",
         ]
         names = self._split(f"d{j}", size)
         for name, block in zip(names, group.blocks, strict=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -30,7 +31,7 @@ def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) 
         step: the update concerned, counted from 1
         batch: sequences in an update
         parts: in how many it is computed now
-        attempt: computes one part of so many
+        attempt: takes the memory of an update in so many parts
     """
     try:
         yield
@@ -39,6 +40,8 @@ def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) 
         if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
             raise
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # Whoever handles the error holds its frames, and these what filled the memory.
+        traceback.clear_frames(error.__traceback__)
     fits = _fitting(batch, parts, attempt)
     told = (
         f"It fits in {fits} parts: --accumulate {fits} gives the same result in more time."
@@ -52,7 +55,7 @@ def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) 
 
 
 def _fitting(batch: int, parts: int, attempt: Callable[[int], None]) -> int:
-    """The fewest parts, by doubling, of which one can be computed; 0 for none."""
+    """The fewest parts, by doubling, in which an update can be computed; 0 for none."""
     more = 2 * parts
     while more <= batch:
         if batch % more == 0:

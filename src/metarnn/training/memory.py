@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import torch
@@ -24,7 +24,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) -> Iterator[None]:
+def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) -> Generator[None]:
     """Turn out of memory into an error that says in how many parts a batch would fit.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -425,7 +425,7 @@ class Trainer:
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def _damage() -> Generator[None]:
     """Whatever is wrong with the content of a checkpoint, said in one way."""
     try:
         yield

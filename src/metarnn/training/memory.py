@@ -39,7 +39,7 @@ def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) 
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
             raise
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = str(error).partition(" GPU ")[0].partition("\n")[0] or type(error).__name__
         # Whoever handles the error holds its frames, and these what filled the memory.
         traceback.clear_frames(error.__traceback__)
     fits = _fitting(batch, parts, attempt)

@@ -16,6 +16,7 @@ from metarnn.tasks.forecasting.likelihoods import LEVELS, LIKELIHOODS, likelihoo
 from metarnn.tasks.forecasting.linear import apply, fit, shape
 from metarnn.tasks.forecasting.windows import Scheme, Window, Windows
 from metarnn.tasks.stack import StackOptions, build_stack, build_unit, maker, solved
+from metarnn.tasks.typed import typed
 from metarnn.tasks.unit import Make
 
 PATHS = 100  # futures drawn of each window, where a distribution is fed back
@@ -316,15 +317,9 @@ def build_model(scheme: Scheme, options: ForecasterOptions, unit: Make | None = 
 
 def restore(description: Mapping[str, Any]) -> Forecaster:
     """The model, without its weights, that has this description."""
-    known: dict[str, Any] = {
-        key: _tuples(value) if isinstance(value, list) else value
-        for key, value in description["scheme"].items()
-    }
-    return Forecaster(Scheme(**known), ForecasterOptions(**description["options"]))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    scheme = typed(Scheme, description["scheme"])
+    scheme.validate()
+    return Forecaster(scheme, typed(ForecasterOptions, description["options"]))
 
 
 def _mean(parts: Sequence[Any]) -> Any:

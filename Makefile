@@ -3,8 +3,23 @@ BIN := .venv/bin
 READY := .venv/.installed
 DOCS_READY := .venv/.docs
 INSTALL := $(BIN)/pip install -qq --disable-pip-version-check
-# LOCKED=1 installs by hash: requirements.lock, and by version alone torch with what its build needs.
+# LOCKED=1 installs by hash where requirements.lock fits, as CI does, else by version and says so.
 LOCKED ?=
+FITS := import platform as p, sys; \
+	sys.exit((*sys.version_info[:2], p.system(), p.machine()) != (3, 11, "Linux", "x86_64"))
+
+HASHED := --no-deps --require-hashes --only-binary :all:
+WHEEL := .venv/torch
+# pip chooses the build of torch as ever, and installs it if its hash is known. One for CUDA needs
+# libraries of NVIDIA's, of which only torch knows the versions.
+BY_HASH = { $(INSTALL) $(HASHED) -r requirements.lock && \
+	$(BIN)/pip download -qq --no-deps -d $(WHEEL) -c constraints.txt torch && \
+	$(INSTALL) $(HASHED) --no-index --find-links $(WHEEL) -r torch.lock && rm -r $(WHEEL) && \
+	{ $(BIN)/pip check > /dev/null || { echo "torch's own libraries: by version, not by hash" >&2; \
+	$(INSTALL) -c constraints.txt torch; }; } && \
+	$(INSTALL) --no-deps --no-build-isolation -e .; } || { \
+	echo "Nothing is taken in its place. To install by version: make LOCKED= $(MAKECMDGOALS)" >&2; \
+	exit 1; }
 
 # Each test worker computes on one thread: workers that share cores slow one another down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
@@ -60,9 +75,10 @@ $(READY): pyproject.toml constraints.txt
 			"$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11" >&2; exit 1; }
 	@echo "Installing metarnn and its tools into .venv (about a minute, once) ..."
 	@$(PYTHON) -m venv .venv
-	@$(if $(LOCKED),$(INSTALL) --no-deps --require-hashes -r requirements.lock)
-	@$(if $(LOCKED),$(INSTALL) -c constraints.txt torch)
-	@$(INSTALL) $(if $(LOCKED),--no-deps --no-build-isolation -e .,-c constraints.txt -e '.[dev]')
+	@if [ -z "$(LOCKED)" ]; then $(INSTALL) -c constraints.txt -e '.[dev]'; \
+	elif $(PYTHON) -c '$(FITS)'; then $(BY_HASH); \
+	else echo "By version, not by hash: requirements.lock is for Python 3.11 on Linux and x86-64" >&2; \
+		$(INSTALL) -c constraints.txt -e '.[dev]'; fi
 	@touch $@
 
 # Apart from the rest: nobody needs Sphinx to run the tests.

@@ -17,6 +17,8 @@ FAILURES = {
     "a value": (ValueError("batch=0: expected 1"), "batch=0: expected 1", 2),
     "a file": (FileNotFoundError(2, "No such file", "x.txt"), "x.txt: No such file", 2),
     "a folder": (FileNotFoundError(2, "No such file", "/no/.x.tmp"), "there is no folder /no\n", 2),
+    "an open file": (IsADirectoryError(21, "Is a directory", 3), "3: Is a directory", 2),
+    "orders for the terminal": (ValueError("\x1b[2J\x07 no"), "do: \\x1b[2J\\x07 no\n", 2),
     "a package": (ModuleNotFoundError("No module named 'nix'", name="nix"), "pip install nix", 2),
     "a training": (NotFinite(3, float("nan"), []), "step 3", 3),
     "a search": (SearchStopped("nothing but identity"), "nothing but identity", 3),

@@ -1,5 +1,6 @@
 """Numbers that go wrong: told with step, layer and cause; gone back from; refused beforehand."""
 
+import weakref
 from dataclasses import dataclass, replace
 
 import pytest
@@ -111,6 +112,49 @@ def test_out_of_memory_is_answered_with_what_fits():
     with pytest.raises(OutOfMemory, match=r"step 1: out of memory with 8 .*--accumulate 4 "):
         train(None, task=Large())
     train(None, replace(QUICK, accumulate=4, steps=2), task=Large())
+
+
+def test_what_filled_the_memory_is_gone_while_it_is_tried_what_fits():
+    class Holding(ToyTask):
+        """Fits twice in the same update, but not where an earlier attempt is still held."""
+
+        held: weakref.ref | None = None
+
+        def loss(self, model, batch, carried=None):
+            large = torch.zeros(4)
+            if batch[0].shape[1] > 4:
+                self.held = weakref.ref(large)
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            if self.held is not None and self.held() is not None:
+                raise torch.OutOfMemoryError("the first attempt still takes all of it")
+            return super().loss(model, batch, carried)
+
+    with pytest.raises(OutOfMemory, match="--accumulate 2 "):
+        train(None, task=Holding())
+
+
+@pytest.mark.parametrize("limit", [4, 2])
+def test_what_fits_has_room_for_the_gradients_of_an_earlier_part(limit):
+    class Second(ToyTask):
+        """Where gradients are there already, fewer sequences fit."""
+
+        def loss(self, model, batch, carried=None):
+            if batch[0].shape[1] > (limit if next(model.parameters()).grad is None else limit // 2):
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().loss(model, batch, carried)
+
+    with pytest.raises(OutOfMemory, match=f"--accumulate {16 // limit} "):
+        train(None, task=Second())
+    train(None, replace(QUICK, accumulate=16 // limit, steps=2), task=Second())
+
+
+def test_out_of_memory_of_an_optimiser_is_answered_too(monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", full)
+    with pytest.raises(OutOfMemory, match="step 1: out of memory"):
+        train(None)
 
 
 def test_out_of_memory_of_the_cpu_is_known_and_may_have_no_answer():

@@ -128,6 +128,16 @@ def test_a_checkpoint_that_is_said_to_be_a_terabyte_is_not_read(tmp_path):
         config.read(tmp_path / "config.toml")
 
 
+@pytest.mark.parametrize("part", ["a", '"!"', "'='", '"\\""'])
+@pytest.mark.parametrize("form", ["{} = 1", "[{}]", "x = {{ {} = 1 }}", "x = 1\n{} = 1"])
+def test_a_key_of_many_dots_is_refused_before_it_takes_time(form, part, tmp_path):
+    (tmp_path / "config.toml").write_text(form.format(".".join([part] * 100_000)))
+    with pytest.raises(ValueError, match=r"config\.toml: expected keys"):
+        config.read(tmp_path / "config.toml")
+    (tmp_path / "config.toml").write_text("x = [" + "0.5, " * 1000 + "]\ny = '" + "." * 99 + "'")
+    assert len(config.read(tmp_path / "config.toml")["x"]) == 1000
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("size", [10**12, 10**400, 2**31])
 def test_a_model_that_no_memory_could_hold_is_refused(size, tmp_path):
@@ -151,6 +161,30 @@ def test_a_forecaster_with_members_without_end_is_refused(tmp_path):
         described(tmp_path)
 
 
+@pytest.mark.medium
+@pytest.mark.parametrize("kind", [1, 2])  # a classifier, a forecaster
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("std", "\ud800"), ("std", None), ("mean", float("nan")), ("std", 0.0), ("std", [1.0, 2.0])],
+)
+def test_a_model_of_data_that_cannot_be_is_refused(kind, key, value, tmp_path):
+    about = json.loads(PARSERS["model"].valid(tmp_path)[kind])
+    about["scheme"][key][0] = value if kind == 1 else [value]
+    (tmp_path / "model.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=rf"model\.json describes no model: {key}="):
+        described(tmp_path)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("key", ["horizon", "lookback", "season"])
+def test_a_forecast_without_end_is_refused(key, tmp_path):
+    about = json.loads(PARSERS["model"].valid(tmp_path)[2])
+    about["scheme"][key] = HUGE
+    (tmp_path / "model.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=f"{key}=.* at most 1,000,000"):
+        described(tmp_path)
+
+
 READERS = {
     "checkpoint": checkpoint.load,
     "config": config.read,
@@ -168,7 +202,8 @@ READERS = {
 def test_pipes_and_devices_are_refused_at_once(reader, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     os.symlink("/dev/zero", tmp_path / "zero")
-    for name in ("pipe", "zero"):
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "zero", "folder"):
         with pytest.raises((ValueError, OSError), match=name):
             READERS[reader](tmp_path / name)
 

@@ -11,7 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from metarnn.bench.timing import interleaved
-from metarnn.cells import GRU, LSTM, ONLSTM, QRNN, SRU, Cell, Elman, Map, MinGRU, MinLSTM, check
+from metarnn.cells import (
+    GRU,
+    LSTM,
+    ONLSTM,
+    QRNN,
+    SRU,
+    Cell,
+    Drive,
+    Elman,
+    Map,
+    MinGRU,
+    MinLSTM,
+    State,
+    Theta,
+    check,
+)
 from metarnn.graph import Builder, GraphCell
 from metarnn.layers import Recurrent
 
@@ -45,12 +60,12 @@ class MGU(Cell):
     """The minimal gated unit (Zhou et al. 2016), as the README has a user write it."""
 
     @property
-    def maps(self):
+    def maps(self) -> dict[str, Map]:
         I, H = self.input_size, self.hidden_size
         recurrent = Map(H, H, recurrent=True)
         return {"ih": Map(I, (H, H)), "fh": recurrent, "nh": recurrent}
 
-    def step(self, theta, drive, state):
+    def step(self, theta: Theta, drive: Drive, state: State) -> State:
         (h,) = state
         xf, xn = theta.ih(drive).chunk(2, -1)
         f = torch.sigmoid(xf + theta.fh(h))

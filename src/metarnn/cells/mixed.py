@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from metarnn.cells.base import Cell, Drive, Map, State, Theta, pointwise
 
 CHOICE = "choice_"  # before the name of a choice point: the vector of its logits α
 
-CARRIES = {
+CARRIES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "gate": lambda z, n, h: (1 - z) * n + z * h,  # GRU
     "add": lambda z, n, h: h + z * n,  # additive memory
     "replace": lambda z, n, h: n,  # Elman

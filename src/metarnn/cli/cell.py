@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from metarnn.cells import CELLS, Cell, cell, check, shapes
 from metarnn.engines import Request, choose
-from metarnn.graph import GraphCell, cut, latex, read, rescaled, stages, svg, text, trace_cell
+from metarnn.graph import GraphCell, Node, cut, latex, read, rescaled, stages, svg, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.graph.formula import state_names
 from metarnn.search import library
@@ -88,7 +89,7 @@ def _count(shape: tuple[int, ...]) -> int:
     return total
 
 
-def _work(nodes: list) -> str:
+def _work(nodes: Sequence[Node]) -> str:
     products = [f"W_{node['map']}" for node in nodes if node.op == "linear"]
     rest = sum(node.op not in ("linear", "slice") for node in nodes)
     said = [f"products with {', '.join(products)}"] if products else []

@@ -46,8 +46,8 @@ def explained(error: Exception) -> tuple[str, int]:
         return said, RAN_OFF
     if isinstance(error, ModuleNotFoundError) and said.startswith("No module named"):
         return f"this needs the package {error.name}: pip install {error.name}", REFUSED
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        folder = os.path.dirname(os.fspath(error.filename))
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        folder = os.path.dirname(str(error.filename))  # or the number of an open file
         if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
             return f"there is no folder {folder}", REFUSED
         return f"{error.filename}: {error.strerror}", REFUSED
@@ -70,4 +70,6 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _say(name: str, message: str) -> None:
-    print(f"{name}: {message}", file=sys.stderr)
+    # What comes from a file may hold orders for the terminal.
+    shown = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in message)
+    print(f"{name}: {shown}", file=sys.stderr)

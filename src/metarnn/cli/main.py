@@ -63,7 +63,8 @@ def _run(words: list[str]) -> int | None:
     if not name:
         return _help(words)
     try:
-        import rich  # noqa: F401  # the commands need it: better said here than in a traceback
+        # The commands need it: better said here than in a traceback.
+        importlib.import_module("rich")
         import tyro
     except ModuleNotFoundError as error:
         message = f"the command line needs {error.name}: pip install 'metarnn[cli]'"

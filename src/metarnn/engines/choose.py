@@ -82,7 +82,8 @@ def explain(layer: Any, *args: Any, **kwargs: Any) -> Choice:
 
 def transformed() -> bool:
     """Whether torch.func or forward-mode derivatives are at work: they see into no kernel."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    inside = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
+    return inside or forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]
 
 
 def circumstances() -> tuple[bool, ...]:

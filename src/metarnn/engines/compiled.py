@@ -155,7 +155,7 @@ def _apart(tensors: Sequence[Tensor]) -> list[Tensor]:
     seen: set[int] = set()
     found = []
     for tensor in tensors:
-        storage = tensor.untyped_storage()._cdata
+        storage = tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
         found.append(tensor.clone() if storage in seen else tensor)
         seen.add(storage)
     return found
@@ -172,13 +172,32 @@ class Cpu:
         return cpu.run(recurrence, loop)
 
     @staticmethod
-    def forward(plan, train, steps, batch, dot, tensors, dry) -> Found:
+    def forward(
+        plan: Plan,
+        train: bool,
+        steps: int,
+        batch: int,
+        dot: torch.dtype,
+        tensors: Sequence[Tensor],
+        dry: bool,
+    ) -> Found:
         from metarnn.engines.cpu.fused import forward
 
         return forward(plan, "train" if train else "infer", steps, batch, tensors, dry)
 
     @staticmethod
-    def backward(plan, steps, batch, dot, tensors, states, saved, grads, needed, dry) -> Any:
+    def backward(
+        plan: Plan,
+        steps: int,
+        batch: int,
+        dot: torch.dtype,
+        tensors: Sequence[Any],  # None for what the engine forgets
+        states: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        grads: Sequence[Tensor | None],
+        needed: Sequence[bool],
+        dry: bool,
+    ) -> Any:
         from metarnn.engines.cpu.fused import backward
 
         return backward(plan, steps, batch, tensors, states, saved, grads, needed, dry)
@@ -199,13 +218,32 @@ class Triton:
         return triton.run(recurrence, loop)
 
     @staticmethod
-    def forward(plan, train, steps, batch, dot, tensors, dry) -> Found:
+    def forward(
+        plan: Plan,
+        train: bool,
+        steps: int,
+        batch: int,
+        dot: torch.dtype,
+        tensors: Sequence[Tensor],
+        dry: bool,
+    ) -> Found:
         from metarnn.engines.triton.fused import Call, forward, loop
 
         return forward(loop(plan), Call(steps, batch, dot), tensors, train=train, dry=dry)
 
     @staticmethod
-    def backward(plan, steps, batch, dot, tensors, states, saved, grads, needed, dry) -> Any:
+    def backward(
+        plan: Plan,
+        steps: int,
+        batch: int,
+        dot: torch.dtype,
+        tensors: Sequence[Any],  # None for what the engine forgets
+        states: Sequence[Tensor],
+        saved: Sequence[Tensor],
+        grads: Sequence[Tensor | None],
+        needed: Sequence[bool],
+        dry: bool,
+    ) -> Any:
         from metarnn.engines.triton.fused import Call, backward, loop
 
         call = Call(steps, batch, dot)

@@ -157,7 +157,7 @@ def _key(graph: Graph, k: int) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=512)
-def _plan(
+def plan_cell(
     cell: Cell,
     masks: tuple[str, ...],
     zoneout: Zoneout,
@@ -184,8 +184,8 @@ def _plan(
 def plan(recurrence: Recurrence) -> Plan:
     """The plan for a recurrence; those of the same cell with the same kinds of masks share one."""
     if not (recurrence.masks or recurrence.columns or recurrence.zoneout or recurrence.given):
-        return _plan(recurrence.cell, (), (), ())
+        return plan_cell(recurrence.cell, (), (), ())
     zoneout = tuple(True if isinstance(z, Tensor) else z for z in recurrence.zoneout)
     masks, columns = tuple(recurrence.masks), tuple(recurrence.columns)
     fixed = tuple(name for name, value in recurrence.given.items() if value.dim() == 2)
-    return _plan(recurrence.cell, masks, zoneout, columns, fixed)
+    return plan_cell(recurrence.cell, masks, zoneout, columns, fixed)

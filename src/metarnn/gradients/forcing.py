@@ -8,7 +8,7 @@ lies between the two.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -167,7 +167,7 @@ class Professor(nn.Module):
 
 
 @contextmanager
-def _frozen(module: nn.Module) -> Iterator[None]:
+def _frozen(module: nn.Module) -> Generator[None]:
     weights = [w for w in module.parameters() if w.requires_grad]
     for w in weights:
         w.requires_grad_(False)

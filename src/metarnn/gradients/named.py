@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from metarnn.cells import check
@@ -18,8 +19,8 @@ BACKWARD = ("bptt", "tbptt", "random-tbptt", "sampled-tbptt", "artbp")
 FORWARD: dict[str, Callable[..., Rule]] = {
     "rtrl": RTRL,
     "snap-1": SnAp,
-    "snap-2": lambda **options: SnAp(2, **options),
-    "snap-3": lambda **options: SnAp(3, **options),
+    "snap-2": partial(SnAp, 2),
+    "snap-3": partial(SnAp, 3),
     "rflo": RFLO,
     "kf-rtrl": KFRTRL,
     "uoro": UORO,

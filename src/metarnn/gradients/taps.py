@@ -6,7 +6,7 @@ by itself, though W is shared by all of them, and ∂s/∂ε comes from one back
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -140,7 +140,7 @@ def _tappable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 @contextmanager
-def in_plain_torch(model: nn.Module, fused: bool = False) -> Iterator[None]:
+def in_plain_torch(model: nn.Module, fused: bool = False) -> Generator[None]:
     """Within the block layers run by engines that taps and repeated derivatives see into.
 
     With `fused`, cells that are linear in their state may still run in generated C: their maps are

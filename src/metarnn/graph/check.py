@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from metarnn.cells import Map
@@ -83,7 +83,7 @@ def _check_maps(maps: Mapping[str, Map]) -> None:
 
 
 # What each attribute must be; limits beyond the type are checked with the widths.
-KINDS: dict[str, tuple[str, Any]] = {
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "name": ("an identifier", is_name),
     "map": ("the name of a map", is_name),
     "index": ("a whole number from 0 on", lambda v: whole(v, 0, MOST_NODES)),

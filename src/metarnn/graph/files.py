@@ -100,11 +100,11 @@ def content(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 def plain(path: str | os.PathLike[str]) -> BinaryIO:
     """A plain file, opened to be read; anything else is refused, and never waited for."""
-    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
         raise ValueError(f"{os.fspath(path)} is no plain file")
-    return file
+    return open(handle, "rb")
 
 
 def text(path: str | os.PathLike[str], most: int | None = None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -52,8 +51,7 @@ class Schedule:
         for k in self.order:
             node = self.graph.nodes[k]
             if node.op == "number":
-                shape, kind = (node.width,), {"dtype": like.dtype, "device": like.device}
-                values[k] = torch.full(shape, node["value"], **kind)
+                values[k] = like.new_full((node.width,), node["value"])
             elif node.op == "linear":
                 values[k] = apply(node, values[node.args[0]])
             else:

@@ -18,6 +18,8 @@ from metarnn.hyper.descriptors import Descriptor, Vector
 from metarnn.hyper.forms import Number
 from metarnn.hyper.generators import GENERATORS, Chunked
 
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
 MOST = 1 << 28  # parameters of a generator beyond which it is surely not what was meant: 1 GiB
 
 
@@ -144,7 +146,7 @@ class Hypernetized(nn.Module):
                 shape = tuple(value.shape)
                 check.refuse(f"inputs[{k}].shape", shape, f"[{count}, …]: {count} tasks are given")
         for part in self.module.modules():
-            norm = isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training
+            norm = isinstance(part, BATCH_NORM) and part.training
             if norm and part.track_running_stats:
                 why = "eval(), or track_running_stats=False: tasks share no running mean"
                 check.refuse(type(part).__name__, "in training", why)
@@ -202,9 +204,9 @@ def _retire(module: nn.Module, chosen: dict[str, Tensor]) -> None:
     """
     places = {id(weight): torch.zeros_like(weight) for weight in chosen.values()}
     for part in list(module.modules()):
-        for name, weight in list(part._parameters.items()):
-            if weight is not None and id(weight) in places:
-                del part._parameters[name]
+        for name, weight in list(part.named_parameters(recurse=False, remove_duplicate=False)):
+            if id(weight) in places:
+                delattr(part, name)
                 part.register_buffer(name, places[id(weight)], persistent=False)
 
 

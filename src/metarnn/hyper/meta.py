@@ -96,7 +96,7 @@ class MetaRecurrent(Recurrent):
         if shared and self.num_layers * self.directions > 1:
             why = "a function from an input width to an encoder: each layer and direction has one"
             check.refuse("encoder", type(encoder).__name__, why)
-        for k, _ in self._rows() if context != "state" else ():
+        for k, _ in self.rows() if context != "state" else ():
             floor = self.floors[k]
             assert isinstance(floor, Generated)
             reads = None if encoder is None else make_encoder(encoder, floor.input_size, width)
@@ -132,7 +132,7 @@ class MetaRecurrent(Recurrent):
     def _made(self) -> list[Source]:
         return [source for source in self.sources if isinstance(source, Source)]
 
-    def _source(self, layer: int, direction: int) -> Given | None:
+    def source(self, layer: int, direction: int) -> Given | None:
         made = getattr(self, "sources", ())  # not there yet while the layer is being built
         if not made:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ _watching: ContextVar[list[Record] | None] = ContextVar("watching", default=None
 
 
 @contextmanager
-def watch() -> Iterator[list[Record]]:
+def watch() -> Generator[list[Record]]:
     """The records of everything that is generated inside, in the order in which it is.
 
     What torch.compile has compiled leaves none.

@@ -19,11 +19,12 @@ def chrono(layer: Recurrent, length: int) -> bool:
     True
     """
     unit, n = layer.cell, layer.cell.hidden_size
-    gates = {cells.LSTM: (1, 0), cells.GRU: (1, None)}.get(type(unit))  # what keeps, what enters
+    known: dict[type, tuple[int, int | None]] = {cells.LSTM: (1, 0), cells.GRU: (1, None)}
+    gates = known.get(type(unit))  # what keeps, what enters
     if gates is None:
         return False
     with torch.no_grad():
-        for k, direction in layer._rows():
+        for k, direction in layer.rows():
             weights = layer.weights(k, direction)
             kept = torch.empty(n).uniform_(1, max(length - 1, 2)).log()
             for name, share in (("bias_ih", 1.0), ("bias_hh", 0.0)):

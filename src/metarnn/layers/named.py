@@ -29,7 +29,7 @@ class _Torch(Recurrent):
 
     @property
     def all_weights(self) -> list[list[Tensor]]:
-        return [list(self.weights(*row).values()) for row in self._rows()]
+        return [list(self.weights(*row).values()) for row in self.rows()]
 
     def flatten_parameters(self) -> None:
         """Nothing to do: weights stay ordinary parameters."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch._compile import _disable_dynamo
+from torch._compile import _disable_dynamo  # pyright: ignore[reportPrivateUsage]
 from torch.nn.utils.rnn import PackedSequence
 
 from metarnn.cells import Cell, Feedback, State, check, shapes
@@ -118,7 +118,7 @@ class Recurrent(nn.Module):
         self._choices: dict[Any, Choice] = {}
         self._steps: dict[torch.dtype, list[cpu.Step] | None] = {}
         self._names: dict[tuple[int, int], dict[str, str]] = {}
-        for k, direction in self._rows():
+        for k, direction in self.rows():
             suffix = f"_l{k}" + ("_reverse" if direction else "")
             self._names[k, direction] = {name: name + suffix for name in shapes(self.floors[k])}
             for name, shape in shapes(self.floors[k]).items():
@@ -137,16 +137,16 @@ class Recurrent(nn.Module):
     def _set_state_sizes(self) -> None:
         # The width of each part of the state of a call. Layers may need different ones (past
         # inputs, for a cell with a window): the widest counts.
-        sizes = [state_sizes(self.floors[k], self._source(k, d)) for k, d in self._rows()]
+        sizes = [state_sizes(self.floors[k], self.source(k, d)) for k, d in self.rows()]
         self.state_sizes = tuple(max(widths) for widths in zip(*sizes, strict=True))
         self._uniform = len(set(sizes)) == 1
 
-    def _source(self, layer: int, direction: int) -> Source | None:
+    def source(self, layer: int, direction: int) -> Source | None:
         """What makes the numbers that a cell is given beside x; only generated cells need it."""
         return None
 
     def reset_parameters(self) -> None:
-        for k, direction in self._rows():
+        for k, direction in self.rows():
             initialize(self.floors[k], self.weights(k, direction), self.init)
 
     @property
@@ -390,7 +390,7 @@ class Recurrent(nn.Module):
     def _floors(self, call: Inputs, operators: Sequence[str]) -> list[Floor]:
         """Each layer's weights and masks for one call, all sampled before any engine runs."""
         ways = range(self.directions)
-        sources = [[self._source(k, way) for way in ways] for k in range(self.num_layers)]
+        sources = [[self.source(k, way) for way in ways] for k in range(self.num_layers)]
         if not self.dropouts.acts(self.training):
             nothing = [NOTHING] * self.directions
             return [
@@ -413,6 +413,6 @@ class Recurrent(nn.Module):
             floors.append(Floor(cell, weights, masks, sources[k], operators[k]))
         return floors
 
-    def _rows(self) -> Iterator[tuple[int, int]]:
+    def rows(self) -> Iterator[tuple[int, int]]:
         """(layer, direction), in the order of parameters and states."""
         return ((k, d) for k in range(self.num_layers) for d in range(self.directions))

@@ -59,14 +59,14 @@ def adapt(
         checkpoint: keep only the weights after every so many steps, and compute what lies between
             again in the backward pass; about √steps needs least memory. 0: keep all
     """
-    adapting, rest = _chosen(params, names)
+    adapting, rest = choose(params, names)
     check.size("steps", steps, least=0)
     check.size("checkpoint", checkpoint, least=0)
     if order not in (0, 1, 2):
         check.refuse("order", order, "0, 1 or 2")
     if own and not tasks:
         check.refuse("own", own, "False without tasks=True")
-    count = _tasks(support, params if own else {}) if tasks else 0
+    count = count_tasks(support, params if own else {}) if tasks else 0
     if order == 0:
         adapting, rest, optimiser = _detached((adapting, rest, optimiser))
     batched: int | None = 0 if own else None
@@ -149,7 +149,7 @@ def _steps(
     return w, state
 
 
-def _chosen(
+def choose(
     params: Params, names: str | Sequence[str]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The params that match a pattern, and the others."""
@@ -163,7 +163,7 @@ def _chosen(
     return found, {n: w for n, w in params.items() if n not in found}
 
 
-def _tasks(support: Any, own: Params) -> int:
+def count_tasks(support: Any, own: Params) -> int:
     """How many tasks there are: the leading dimension that all tensors have."""
     tensors = [t for t in pytree.tree_leaves((support, dict(own))) if isinstance(t, Tensor)]
     sizes = {t.shape[0] if t.dim() else 0 for t in tensors}

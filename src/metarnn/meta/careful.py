@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.utils import _pytree as pytree
 
-from metarnn.meta.adapt import Loss, _chosen, _tasks
+from metarnn.meta.adapt import Loss, choose, count_tasks
 from metarnn.meta.optimisers import SGD, Optimiser, Params
 
 
@@ -31,8 +31,8 @@ def careful(
     Weights that were trained to be good after one step may diverge in ten: of MAML's on sinusoids
     one task in a thousand does, and then the mean over tasks says nothing any more.
     """
-    count = _tasks(support, params if own else {})
-    adapting, rest = _chosen(params, names)
+    count = count_tasks(support, params if own else {})
+    adapting, rest = choose(params, names)
 
     def one(w: dict[str, Tensor], rest: dict[str, Tensor], support: Any) -> dict[str, Tensor]:
         def cost(w: Params) -> Tensor:

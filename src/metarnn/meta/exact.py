@@ -7,7 +7,7 @@ wrong, without an error (2.13; pytorch/functorch#534). That of fused attention h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 
 @contextmanager
-def exact() -> Iterator[None]:
+def exact() -> Generator[None]:
     """Inside, norms are computed by elementary operations, and attention is not fused."""
     with _Elementary(), sdpa_kernel(SDPBackend.MATH):
         yield

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from metarnn.cells import check
-from metarnn.meta.adapt import Loss, _tasks, adapt
+from metarnn.meta.adapt import Loss, adapt, count_tasks
 from metarnn.meta.exact import exact
 from metarnn.meta.optimisers import SGD, Optimiser, Params
 
@@ -37,7 +37,7 @@ def implicit(
     if check.number("strength", strength) <= 0:
         check.refuse("strength", strength, "a number above 0")
     check.size("iterations", iterations)
-    count = _tasks(support, params if own else {})
+    count = count_tasks(support, params if own else {})
     theta = dict(params) if own else {n: w.expand(count, *w.shape) for n, w in params.items()}
 
     def near(w: Params, given: Any) -> Tensor:

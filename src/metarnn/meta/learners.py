@@ -14,6 +14,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 
 from metarnn.cells import check
+from metarnn.hyper.hypernetize import BATCH_NORM
 from metarnn.meta.adapt import adapt, objective
 from metarnn.meta.careful import careful
 from metarnn.meta.episode import Episode
@@ -64,7 +65,7 @@ class Learner(nn.Module):
     @property
     def transductive(self) -> bool:
         """Whether a prediction depends on the other queries: by a norm over the batch."""
-        norms = (m for m in self.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
+        norms = (m for m in self.modules() if isinstance(m, BATCH_NORM))
         return any(norm.training or not norm.track_running_stats for norm in norms)
 
 

@@ -6,7 +6,7 @@ are learned, as in Meta-SGD (Li et al. 2017), are tensors that need a gradient.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -95,7 +95,11 @@ class Adam:
 
 TINY = 1e-20  # far below eps², and its root is still a number in float32
 
-OPTIMISERS = {"sgd": SGD, "momentum": lambda lr: SGD(lr, 0.9), "adam": Adam}
+OPTIMISERS: dict[str, Callable[[Rate], Optimiser]] = {
+    "sgd": SGD,
+    "momentum": lambda lr: SGD(lr, 0.9),
+    "adam": Adam,
+}
 
 
 def optimiser(kind: str, lr: Rate) -> Optimiser:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from metarnn.gradients.reach import Reach
 from metarnn.graph.vector import LINE, SMALL, Canvas
@@ -63,7 +63,7 @@ def table(found: Mapping[str, Reach]) -> list[list[str]]:
     longest = max(len(each.norms) for each in found.values())
     rows = [["", *found]]
 
-    def row(name: str, value) -> None:
+    def row(name: str, value: Callable[[Reach], str]) -> None:
         rows.append([name, *(value(each) for each in found.values())])
 
     row("γ, left of a gradient after one step", lambda r: f"{r.gamma:.4f}")

@@ -24,7 +24,7 @@ class Supernet:
             if isinstance(layer, Recurrent):
                 for name in [n for n, _ in layer.named_parameters(recurse=False)]:
                     if name.startswith("mix_l"):
-                        del layer._parameters[name]
+                        delattr(layer, name)
                         self.places.append((layer, name))
         if not self.places:
             check.refuse("model", type(model).__name__, "one with the unit it was given in a layer")

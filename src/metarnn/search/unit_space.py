@@ -98,12 +98,12 @@ class UnitSpace(Space):
                 continue
             values = self._values(k)
             found.append(Decision(f"n{k}.op", self.ops, operation=True))
-            found += [Decision(f"n{k}.{role}", values) for role in self._roles]
+            found += [Decision(f"n{k}.{role}", values) for role in self.roles]
         nodes = tuple(f"n{k}" for k in range(len(self.slots)))
         return (*found, *(Decision(f"{state}'", nodes) for state in self.old))
 
     @property
-    def _roles(self) -> str:
+    def roles(self) -> str:
         """The values that an operation may take."""
         return "abz" if "blend" in self.ops else "ab" if {"sum", "prod"} & {*self.ops} else "a"
 
@@ -299,7 +299,7 @@ class Mixture(Cell):
         return tuple(shares.pick(f"{name}'", values) for name in space.old)
 
     def _mixed(self, shares: Shares, node: str, values: Mapping[str, Tensor]) -> Tensor:
-        a, *rest = (shares.pick(f"{node}.{role}", values) for role in self.space._roles)
+        a, *rest = (shares.pick(f"{node}.{role}", values) for role in self.space.roles)
         results = []
         for op, share in shares.of(f"{node}.op").items():
             if op in ACTIVATIONS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -135,11 +135,11 @@ def _check_streams(names: Any, tensors: dict[str, Tensor]) -> None:
             )
 
 
-def _mapped(state: Any, f: Any) -> Any:
+def _mapped(state: Any, f: Callable[[Tensor], Tensor]) -> Any:
     return f(state) if isinstance(state, Tensor) else tuple(_mapped(part, f) for part in state)
 
 
-def _merged(state: Any, new: Any, f: Any) -> Any:
+def _merged(state: Any, new: Any, f: Callable[[Tensor, Tensor], Tensor]) -> Any:
     if isinstance(state, Tensor):
         return f(state, new)
     return tuple(_merged(s, n, f) for s, n in zip(state, new, strict=True))

@@ -5,16 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
-from metarnn.cells import check
 from metarnn.graph.files import text, write
+from metarnn.tasks.typed import typed
 
 T = TypeVar("T")
 LARGEST_TOML = 2**20  # bytes
+STRINGS = re.compile(r"""'[^'\n]*'|"(?:[^"\\\n]|\\.)*\"""")
+MOST_DOTS = 30  # of a key: tomllib takes time and memory by their square
 
 
 def to_toml(settings: Any, without: Collection[str] = ()) -> str:
@@ -43,6 +46,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         found = text(path, LARGEST_TOML)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {os.fspath(path)}") from None
+    if "." * MOST_DOTS in re.sub(r"[\w\s-]+", "", STRINGS.sub("", found)):
+        raise ValueError(f"{os.fspath(path)}: expected keys with less than {MOST_DOTS} dots")
     try:
         return tomllib.loads(found)
     except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
@@ -51,40 +56,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def from_keys(kind: type[T], keys: Mapping[str, Any], source: str) -> T:
     """A dataclass with these values, each checked; a ValueError names the source, key and value."""
-    hints = get_type_hints(kind)
-    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    values = {}
-    for key, value in keys.items():
-        name = key.replace("-", "_")
-        try:
-            check.one_of("key", name, names)
-            values[name] = _checked(name, value, hints[name])
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from None
     try:
-        return kind(**values)
+        return typed(kind, {key.replace("-", "_"): value for key, value in keys.items()})
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{source}: {error}") from None
-
-
-def _checked(name: str, value: Any, hint: Any) -> Any:
-    """The value as a field of this type has it."""
-    if get_origin(hint) is Literal:
-        return check.one_of(name, value, get_args(hint))
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple):
-            check.refuse(name, value, "a list")
-        kinds = get_args(hint)
-        kinds = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
-        if len(kinds) != len(value):
-            check.refuse(name, value, f"a list of {len(kinds)}")
-        return tuple(_checked(name, v, k) for v, k in zip(value, kinds, strict=True))
-    if hint is float and type(value) is int and abs(value) < 2**1023:
-        return float(value)
-    if type(value) is not hint:
-        words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-        check.refuse(name, value, words.get(hint, str(hint)))
-    return value
 
 
 def _value(value: Any) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import torch
 
 
 @contextmanager
-def deterministic(asked: bool) -> Iterator[None]:
+def deterministic(asked: bool) -> Generator[None]:
     """Inside the block torch computes only what gives the same bits each time, if that is asked."""
     if not asked:
         yield

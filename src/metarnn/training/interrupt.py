@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -25,7 +25,7 @@ class Interruption:
         self._may_raise = False
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> Generator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread hears signals
             return
@@ -37,7 +37,7 @@ class Interruption:
                 signal.signal(each, handler)
 
     @contextmanager
-    def abandoning(self) -> Iterator[None]:
+    def abandoning(self) -> Generator[None]:
         """Inside the block a signal raises `Interrupted` at once."""
         if self.signal:
             raise Interrupted

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import torch
@@ -23,14 +24,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) -> Iterator[None]:
+def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) -> Generator[None]:
     """Turn out of memory into an error that says in how many parts a batch would fit.
 
     Args:
         step: the update concerned, counted from 1
         batch: sequences in an update
         parts: in how many it is computed now
-        attempt: computes one part of so many
+        attempt: takes the memory of an update in so many parts
     """
     try:
         yield
@@ -38,7 +39,9 @@ def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) 
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error) or isinstance(error, OutOfMemory):
             raise
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        why = str(error).partition(" GPU ")[0].partition("\n")[0] or type(error).__name__
+        # Whoever handles the error holds its frames, and these what filled the memory.
+        traceback.clear_frames(error.__traceback__)
     fits = _fitting(batch, parts, attempt)
     told = (
         f"It fits in {fits} parts: --accumulate {fits} gives the same result in more time."
@@ -52,7 +55,7 @@ def answered(step: int, batch: int, parts: int, attempt: Callable[[int], None]) 
 
 
 def _fitting(batch: int, parts: int, attempt: Callable[[int], None]) -> int:
-    """The fewest parts, by doubling, of which one can be computed; 0 for none."""
+    """The fewest parts, by doubling, in which an update can be computed; 0 for none."""
     more = 2 * parts
     while more <= batch:
         if batch % more == 0:

@@ -11,7 +11,10 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from metarnn.training.settings import Settings
 
-MEMORY = {AdamW: {"step", "exp_avg", "exp_avg_sq"}, SGD: {"momentum_buffer"}}
+MEMORY: dict[type[Optimizer], set[str]] = {
+    AdamW: {"step", "exp_avg", "exp_avg_sq"},
+    SGD: {"momentum_buffer"},
+}
 
 
 def build(model: nn.Module, settings: Settings) -> Optimizer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
@@ -175,7 +175,17 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train()
         with answered(at.step + 1, s.batch, self.parts.shards[0].count, self._attempt):
-            loss, count, scale = self._gradients()
+            count = self._change()
+        if s.ema or self.average.count:
+            self.average.update()
+        at.step += 1
+        at.tokens += count
+        at.elapsed = time.monotonic() - self._began
+
+    def _change(self) -> float:
+        """Change the weights by the gradients of the next batch; how many tokens it had."""
+        s, at = self.settings, self.at
+        loss, count, scale = self._gradients()
         progress = at.scheduled(s, self.batches_per_epoch)
         share = factor(s.schedule, at.step + 1, progress, warmup=s.warmup, floor=s.floor)
         optimizer.set_lr(self.optimizer, s.lr * share * scale * at.slowed)
@@ -187,17 +197,16 @@ class Trainer:
         except NotFinite as error:
             raise error.at(self._broken_layer()) from None
         self.optimizer.step()
-        if s.ema or self.average.count:
-            self.average.update()
-        at.step += 1
-        at.tokens += count
-        at.elapsed = time.monotonic() - self._began
+        return count
 
     def _attempt(self, parts: int) -> None:
-        """Compute the gradients of one of so many parts, for nothing but to see whether it fits."""
+        """Take the memory of an update in so many parts, for nothing but to see whether it fits."""
         self.optimizer.zero_grad(set_to_none=True)
-        batch = next(self.task.batches(Shard(0, parts)))
-        self.rule.step(self.model, batch, None)
+        new = self.settings.optimizer == "adamw" and not self.optimizer.state
+        _moments = [torch.empty_like(w) for w in 2 * list(self.parameters.values()) if new]
+        batches = self.task.batches(Shard(0, parts))
+        for _ in range(2):  # the second part comes while the gradients of the first are there
+            self.rule.step(self.model, next(batches), None).put(self.model)
 
     def _broken_layer(self) -> str:
         """Where the last batch goes wrong, as far as the same computation tells it."""
@@ -416,7 +425,7 @@ class Trainer:
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def _damage() -> Generator[None]:
     """Whatever is wrong with the content of a checkpoint, said in one way."""
     try:
         yield

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -114,7 +114,7 @@ class World:
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[World]:
+def joined(device: str = "auto") -> Generator[World]:
     """The world that torchrun set up, or this process alone; left again at the block's end."""
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     place = find_device(device, int(os.environ.get("LOCAL_RANK", 0)))

@@ -20,7 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from metarnn import cells
-from metarnn.engines.plan import _plan
+from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton.fused import loop
 from metarnn.engines.triton.tiling import tile
 from metarnn.graph import GraphCell
@@ -54,7 +54,7 @@ def shared(kernel, batch, dot, split):
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata.shared
 
 cell, found = eval(CELL), {}
-made = loop(_plan(cell, MASKS, (), ()))
+made = loop(plan_cell(cell, MASKS, (), ()))
 for kind in ("infer", "train", "reverse"):
     for dot, split in TYPES:
         bytes = shared(getattr(made, kind), BATCH, getattr(torch, dot), split)

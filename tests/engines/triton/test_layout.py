@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from metarnn import Cell, cells, hyper
-from metarnn.engines.plan import _plan
+from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton.fused import Loop, loop
 from metarnn.engines.triton.layout import Layout
 from metarnn.graph import Graph, GraphCell
@@ -16,7 +16,7 @@ MASKS = ("alive", "resets")
 
 
 def loop_of(cell: Cell, masks: tuple[str, ...] = ()) -> Loop:
-    return loop(_plan(cell, masks, (), ()))
+    return loop(plan_cell(cell, masks, (), ()))
 
 
 def graphs(cell: Cell, masks: tuple[str, ...] = ()) -> dict[str, Graph]:

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from metarnn import cells
-from metarnn.engines.plan import _plan
+from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton.fused import loop
 from metarnn.engines.triton.program import Program, power
 from metarnn.engines.triton.tiling import Tiling, tile
@@ -33,7 +33,7 @@ ON_CHIP = 227 << 10  # of an H100 or H200: shared memory that one program may ta
 
 
 def program(name: str, kind: str) -> Program:
-    return getattr(loop(_plan(CELLS[name], (), (), ())), kind).program
+    return getattr(loop(plan_cell(CELLS[name], (), (), ())), kind).program
 
 
 def tilings(made: Program, size: int) -> list[tuple[int, int, Tiling]]:

@@ -114,10 +114,10 @@ def test_the_forecast_of_several_members_is_the_mean_of_theirs(strategy):
     likelihood = "mse" if strategy == "recursive" else "quantiles"
     model = model_for(windows, strategy=strategy, likelihood=likelihood, members=3)
     model.start(windows)
-    for other in model._members[1:]:
+    for other in model.members[1:]:
         torch.nn.init.normal_(other.head.weight, std=0.3)
     window = windows.at(windows.origins("test")[:4])
-    alone = [other.forecast(window).mean for other in model._members[1:]]
+    alone = [other.forecast(window).mean for other in model.members[1:]]
     first = model_for(windows, strategy=strategy, likelihood=likelihood)
     first.load_state_dict({k: v for k, v in model.state_dict().items() if "others" not in k})
     expected = torch.stack([first.forecast(window).mean, *alone]).mean(0)

@@ -74,12 +74,12 @@ class Emitter:
 
     def program(self) -> Program:
         layout, graph = self.layout, self.graph
-        plain = [n for k, names in layout.stores.items() for kind, n in names if kind == "output"]
+        plain = [n for names in layout.stores.values() for kind, n in names if kind == "output"]
         outputs = {n: self.nodes[graph.outputs[n]].width for n in plain}
         rows = any(not segment.width for segment in layout.segments)
         # Programs that only share rows, and never others' results, are one a group.
         meets = bool(layout.barriers) or bool(self._last_meeting() and not rows)
-        summed = [n for k, names in layout.stores.items() for kind, n in names if kind == "sum"]
+        summed = [n for names in layout.stores.values() for kind, n in names if kind == "sum"]
         return Program(
             source=self._source(),
             arrays=tuple(self.arrays),

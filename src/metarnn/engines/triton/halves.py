@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import Cell, State
-from metarnn.engines.plan import _plan
+from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton.fused import loop
 from metarnn.engines.triton.kernel import Kernel, processors, weight_size
 from metarnn.engines.triton.tiling import tile
@@ -28,7 +28,7 @@ def share() -> int:
 @lru_cache(maxsize=256)
 def worthwhile(cell: Cell, batch: int, dot: torch.dtype, available: int) -> bool:
     """Whether two loops, each on half of the processors, end sooner than one after the other."""
-    made = loop(_plan(cell, (), (), ()))
+    made = loop(plan_cell(cell, (), (), ()))
     size = weight_size(dot)
     for kernel in (made.train, made.reverse):
         # A scan keeps the memory busy as it is, and programs that never meet fill any GPU.
@@ -60,7 +60,7 @@ class Halves:
         return self
 
     @contextmanager
-    def aside(self, *read: Any) -> Iterator[None]:
+    def aside(self, *read: Any) -> Generator[None]:
         """On the second stream, which reads these tensors of the first one's."""
         self.side.wait_event(self.fork)
         for tensor in read:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -58,7 +58,7 @@ def current(device: torch.device) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def first_launch(done: bool) -> Iterator[None]:
+def first_launch(done: bool) -> Generator[None]:
     """Where a kernel runs for the first time: then it is compiled, which may fail."""
     try:
         yield

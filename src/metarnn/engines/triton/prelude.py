@@ -2,6 +2,7 @@
 
 # pyright: reportCallIssue=false, reportArgumentType=false, reportIndexIssue=false
 # pyright: reportAttributeAccessIssue=false, reportReturnType=false, reportOperatorIssue=false
+# pyright: reportMissingParameterType=false, reportUnknownParameterType=false
 
 import triton
 import triton.language as tl

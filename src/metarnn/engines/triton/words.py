@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from metarnn.cells import Cell
-from metarnn.engines.plan import _plan
+from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton.fused import loop
 from metarnn.engines.triton.halves import worthwhile
 from metarnn.engines.triton.kernel import processors, weight_size
@@ -24,7 +24,7 @@ def describe(
     bidirectional: bool = False,
 ) -> tuple[str, ...]:
     """A line for each kernel of a plain call (without masks): programs, what is where, the cost."""
-    made, available, lines = loop(_plan(cell, (), (), ())), processors(device), []
+    made, available, lines = loop(plan_cell(cell, (), (), ())), processors(device), []
     if bidirectional and worthwhile(cell, batch, dot, available):
         available //= 2
         lines.append(f"both directions at the same time, each on {available} processors")

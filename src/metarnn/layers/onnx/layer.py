@@ -153,7 +153,7 @@ def _cell(b: Builder, cell: Cell, weights: Mapping[str, Tensor], int8: bool) -> 
 
 def _source(layer: Recurrent, k: int, direction: int, given: Given | None) -> Any:
     """What gives the unit of a layer more than x, None where nothing does."""
-    source = layer._source(k, direction)
+    source = layer.source(k, direction)
     if source is not None and given is None:
         check.refuse("given", None, "hyper.onnx.GIVEN, for weights that are generated")
     return source

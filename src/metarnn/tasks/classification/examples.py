@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -78,6 +79,19 @@ class Scheme:
     std: tuple[float, ...] = ()
     gap: float = 1.0
     length: int = 1
+
+    def validate(self) -> None:
+        """Refuse what no data could have given: a file may say anything."""
+        if len(set(self.classes)) != len(self.classes) or not self.classes:
+            check.refuse("classes", self.classes, "names that differ")
+        for name in ("mean", "std"):
+            found = getattr(self, name)
+            if len(found) != self.channels or not all(map(math.isfinite, found)):
+                check.refuse(name, found, f"{self.channels} numbers")
+        if any(each <= 0 for each in self.std):
+            check.refuse("std", self.std, "numbers above 0")
+        if not 0 < self.gap < math.inf:
+            check.refuse("gap", self.gap, "a number above 0")
 
     @classmethod
     def of(cls, kind: Kind, examples: Sequence[Example]) -> Scheme:

@@ -14,6 +14,7 @@ from metarnn.layers.dropout import keep
 from metarnn.tasks.classification.examples import Scheme
 from metarnn.tasks.classification.pooling import Pool
 from metarnn.tasks.stack import StackOptions, build_stack, maker, solved
+from metarnn.tasks.typed import typed
 from metarnn.tasks.unit import Make
 
 STEPS = 160  # auto: the fewest steps to a row with which the longest sequence has at most so many
@@ -150,12 +151,9 @@ def build_model(scheme: Scheme, options: ClassifierOptions, unit: Make | None = 
 
 def restore(description: Mapping[str, Any]) -> Classifier:
     """The model, without its weights, that has this description."""
-    known: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in description["scheme"].items()
-    }
-    scheme = Scheme(**known)
-    return Classifier(scheme, ClassifierOptions(**description["options"]))
+    scheme = typed(Scheme, description["scheme"])
+    scheme.validate()
+    return Classifier(scheme, typed(ClassifierOptions, description["options"]))
 
 
 def _since(there: Tensor, t: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from metarnn.tasks.forecasting.likelihoods import LEVELS, LIKELIHOODS, likelihoo
 from metarnn.tasks.forecasting.linear import apply, fit, shape
 from metarnn.tasks.forecasting.windows import Scheme, Window, Windows
 from metarnn.tasks.stack import StackOptions, build_stack, build_unit, maker, solved
+from metarnn.tasks.typed import typed
 from metarnn.tasks.unit import Make
 
 PATHS = 100  # futures drawn of each window, where a distribution is fed back
@@ -128,12 +129,12 @@ class Forecaster(nn.Module):
         """Solve the linear part, before training."""
         if self.linear is not None:
             self.linear.copy_(fit(windows))
-            for other in self._members[1:]:
+            for other in self.members[1:]:
                 assert other.linear is not None
                 other.linear.copy_(self.linear)
 
     @property
-    def _members(self) -> list[Forecaster]:
+    def members(self) -> list[Forecaster]:
         return [self, *(cast(Forecaster, other) for other in self.others)]
 
     def _layers(self, width: int, context: int, unit: Make | None) -> Recurrent:
@@ -160,7 +161,7 @@ class Forecaster(nn.Module):
         """Parameters of the likelihood [K, H, B, C, S] of each member, in scaled numbers; of a
         recursive model those of every step after the first segment, [K, L + H - p, B, C, S], with
         the truth fed back."""
-        return torch.stack([member._trained(window) for member in self._members])
+        return torch.stack([member._trained(window) for member in self.members])
 
     def _trained(self, window: Window) -> Tensor:
         return self._recursive(window) if self.recursive else self._direct(window)
@@ -173,7 +174,7 @@ class Forecaster(nn.Module):
 
     def forecast(self, window: Window, paths: int = PATHS) -> Forecast:
         """The forecast of windows whose future is not looked at."""
-        told = [member._forecast(window, paths) for member in self._members]
+        told = [member._forecast(window, paths) for member in self.members]
         if len(told) == 1:
             return told[0]
         return Forecast(*(_mean(parts) for parts in zip(*told, strict=True)))
@@ -316,15 +317,9 @@ def build_model(scheme: Scheme, options: ForecasterOptions, unit: Make | None = 
 
 def restore(description: Mapping[str, Any]) -> Forecaster:
     """The model, without its weights, that has this description."""
-    known: dict[str, Any] = {
-        key: _tuples(value) if isinstance(value, list) else value
-        for key, value in description["scheme"].items()
-    }
-    return Forecaster(Scheme(**known), ForecasterOptions(**description["options"]))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    scheme = typed(Scheme, description["scheme"])
+    scheme.validate()
+    return Forecaster(scheme, typed(ForecasterOptions, description["options"]))
 
 
 def _mean(parts: Sequence[Any]) -> Any:

@@ -33,7 +33,7 @@ def write_forecaster(b: Builder, model: Forecaster, int8: bool = False) -> list[
             rows[name] = b.input(name, (steps, "B", count))
     mean, std = (_of(b, torch.tensor(part), series) for part in (scheme.mean, scheme.std))
     scaled = b.add("Div", b.add("Sub", x, mean), std)
-    members = [_Member(b, one, int8)(scaled, series, rows) for one in model._members]
+    members = [_Member(b, one, int8)(scaled, series, rows) for one in model.members]
     told = members[0]
     if len(members) > 1:
         told = [b.add("Mean", *part) for part in zip(*members, strict=True)]

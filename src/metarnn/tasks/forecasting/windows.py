@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +18,8 @@ from metarnn.tasks.forecasting.series import Panel, filled
 
 SPLITS = ("train", "valid", "test")
 DAYS_A_MONTH = 30  # as the field counts the months of the ETT data
+LONGEST = 10**6  # steps that a model may see, or forecast
+LONGEST_STEP = 10**10  # seconds
 
 
 @dataclass
@@ -68,6 +72,26 @@ class Scheme:
     @property
     def frequency(self) -> Frequency:
         return Frequency(self.seconds, self.months)
+
+    def validate(self) -> None:
+        """Refuse what no data could have given: a file may say anything."""
+        shape = (len(self.names), len(self.channels))
+        for name in ("mean", "std"):
+            found = getattr(self, name)
+            if (len(found), *{len(row) for row in found}) != shape or not _finite(found):
+                check.refuse(name, found, f"{shape[0]} lists of {shape[1]} numbers")
+        if any(each <= 0 for row in self.std for each in row):
+            check.refuse("std", self.std, "numbers above 0")
+        if self.static and (len(self.static) != shape[0] or not _finite(self.static)):
+            check.refuse("static", self.static, f"{shape[0]} lists of numbers")
+        for name in ("lookback", "horizon", "season"):
+            check.size(name, getattr(self, name), 1, LONGEST)
+        for name in ("known", "observed", "seconds", "months"):
+            check.size(name, getattr(self, name), 0, LONGEST_STEP)
+
+
+def _finite(rows: Sequence[Sequence[float]]) -> bool:
+    return all(math.isfinite(each) for row in rows for each in row)
 
 
 def borders(length: int, split: str, frequency: Frequency) -> dict[str, tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -127,15 +128,10 @@ def _lines(pieces: Iterable[Text]) -> Iterator[str]:
 
 def _package() -> Any:
     try:
-        import tokenizers  # pyright: ignore[reportMissingImports]
-        from tokenizers import (  # noqa: F401  # pyright: ignore[reportMissingImports]
-            decoders,
-            models,
-            pre_tokenizers,
-            trainers,
-        )
+        for part in ("decoders", "models", "pre_tokenizers", "trainers"):
+            importlib.import_module(f"tokenizers.{part}")
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
             "byte-pair encoding needs the package tokenizers: pip install 'metarnn[bpe]'"
         ) from None
-    return tokenizers
+    return importlib.import_module("tokenizers")

@@ -20,6 +20,7 @@ from metarnn.tasks.language.model import (
     parse_count,
     solve_width,
 )
+from metarnn.tasks.typed import checked, typed
 from metarnn.tasks.unit import META, Make
 
 
@@ -131,11 +132,8 @@ def build_model(
 
 def restore(description: Mapping[str, Any]) -> LanguageModel:
     """The model, without its weights, that has this description."""
-    options: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in description["options"].items()
-    }
-    return build_model(description["vocabulary_size"], ModelOptions(**options))
+    size = checked("vocabulary_size", description["vocabulary_size"], int)
+    return build_model(size, typed(ModelOptions, description["options"]))
 
 
 def _spread(layer: Recurrent) -> None:

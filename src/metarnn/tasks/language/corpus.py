@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from metarnn.cells import check
 from metarnn.engines.cpu.compile import cache_folder
@@ -49,7 +50,7 @@ class Corpus:
     name: str
     vocabulary: Vocabulary
     splits: dict[str, Split]
-    _kept: list[object] = field(default_factory=list, repr=False)  # alive as long as we are
+    kept: list[object] = field(default_factory=list, repr=False)  # alive as long as we are
 
     def __getitem__(self, split: str) -> Split:
         return self.splits[check.one_of("split", split, self.splits)]
@@ -157,7 +158,7 @@ def number(
 
 def counted_pieces(
     documents: Sequence[Document], level: str, what: str, progress: Progress | None
-) -> Iterator[Iterator]:
+) -> Iterator[Iterator[Any]]:
     """The documents in pieces, each piece told to whoever shows progress."""
     report = _Report(what, total(documents), progress)
     return (report.over(document, _pieces(document, level)) for document in documents)
@@ -168,7 +169,7 @@ class _Report:
         self.what, self.whole, self.progress = what, whole, progress
         self.done = 0
 
-    def over(self, document: Document, pieces: Iterator) -> Iterator:
+    def over(self, document: Document, pieces: Iterator[Any]) -> Iterator[Any]:
         before = self.done
         for piece in pieces:
             yield piece
@@ -187,7 +188,7 @@ def _key(
     progress: Progress | None,
 ) -> str:
     """A name for the result that changes with anything it depends on, contents included."""
-    settings = [FORMAT, level, min_frequency, max_size]
+    settings: list[Any] = [FORMAT, level, min_frequency, max_size]
     settings.append(None if vocabulary is None else vocabulary.document())
     key = hashlib.sha256(json.dumps(settings).encode())
     for name, documents in found.items():

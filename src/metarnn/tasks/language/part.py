@@ -37,7 +37,7 @@ def parted(corpus: Corpus, share: float) -> tuple[Corpus, Corpus]:
     scored = _stretch(train, place, min(place + MOST, total))
 
     def made(splits: dict[str, Split]) -> Corpus:
-        return Corpus(corpus.name, corpus.vocabulary, splits, corpus._kept)
+        return Corpus(corpus.name, corpus.vocabulary, splits, corpus.kept)
 
     return made({"train": begin, "valid": scored}), made({"train": end, "valid": corpus["valid"]})
 
@@ -50,4 +50,4 @@ def _stretch(split: Split, start: int, stop: int) -> Split:
     bounds = np.clip(tokens.bounds[first : last + 1], start, stop) - start
     values = tokens.values[start:stop]
     unknown = int(np.count_nonzero(values == UNK)) if split.unknown else 0
-    return Split(Tokens(values, bounds, tokens._mapped), split.names[first:last], unknown)
+    return Split(Tokens(values, bounds, tokens.mapped), split.names[first:last], unknown)

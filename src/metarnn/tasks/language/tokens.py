@@ -27,7 +27,7 @@ class Tokens:
 
     def __init__(self, values: np.ndarray, bounds: np.ndarray, mapped: mmap.mmap | None = None):
         self.values, self.bounds = values, bounds
-        self._mapped, self._reads = mapped, 0
+        self.mapped, self._reads = mapped, 0
 
     @classmethod
     def open(cls, path: Path, dtype: np.dtype) -> Tokens:
@@ -73,8 +73,8 @@ class Tokens:
 
     def _release(self) -> None:
         self._reads += 1
-        if self._mapped is not None and not self._reads % READS and hasattr(mmap, "MADV_DONTNEED"):
-            self._mapped.madvise(mmap.MADV_DONTNEED)
+        if self.mapped is not None and not self._reads % READS and hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class Writer:

@@ -229,6 +229,12 @@ def test_an_influence_that_no_memory_holds_is_refused_before_any_work():
         RTRL().step(model, x)
 
 
+def test_a_model_that_carries_nothing_on_is_refused():
+    loss = lambda model, chunk, state: ((model(chunk[0]) - chunk[1]).square().sum(), None)  # noqa: E731
+    with pytest.raises(ValueError, match="for the next step to start from"):
+        RTRL(loss=loss).step(nn.Linear(3, 2, dtype=torch.float64), data())
+
+
 def test_layers_get_their_engine_back():
     model = regression(EVERY["lstm"])
     RTRL().step(model, data())

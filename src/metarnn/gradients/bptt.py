@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from metarnn.cells import check
 from metarnn.gradients.nested import detached, map_tensors, tensors
-from metarnn.gradients.rule import Gradients, Rule, add, derivative, one_direction, take, trained
+from metarnn.gradients.rule import Gradients, Rule, add, comes_in_pieces, derivative, take, trained
 from metarnn.gradients.segment import Adjoint, segment
 
 
@@ -42,7 +42,12 @@ class BPTT(Rule):
         super().__init__(**options)
         self.checkpoint_every = check.size("checkpoint_every", checkpoint_every, least=-1)
 
+    def examine(self, model: nn.Module) -> None:
+        if self.checkpoint_every:
+            comes_in_pieces(model, self.split, "BPTT with checkpoints")
+
     def step(self, model: nn.Module, chunk: Any, carried: Any = None) -> Gradients:
+        self.examine(model)
         if self.checkpoint_every:
             return self._frugal(model, chunk, carried)
         notes: list[Any] = []
@@ -53,7 +58,6 @@ class BPTT(Rule):
         return Gradients(value.detach(), named, detached(state), notes)
 
     def _frugal(self, model: nn.Module, chunk: Any, state: Any) -> Gradients:
-        one_direction(model, "BPTT with checkpoints")
         every = self.checkpoint_every
         if every < 0:
             every = math.isqrt(max((len(t) for t in tensors(chunk)), default=1) - 1) + 1

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metarnn.gradients.nested import leaves, rows
+from metarnn.cells import check
+from metarnn.gradients.nested import leaves, rows, tensors
 from metarnn.gradients.rule import LossFunction, derivative, take, trained
 from metarnn.gradients.taps import Taps, Use, in_plain_torch
 
@@ -76,6 +77,8 @@ class Linearization:
         with torch.enable_grad(), in_plain_torch(model, fused), Taps(model, cut=cut) as taps:
             fresh, self.before = leaves(state)
             self.value, self.after = take(loss(model, stretch, fresh), self.notes)
+        if not any(part.is_floating_point() for part in tensors(self.after)):
+            check.refuse("state", self.after, "tensors [n, B, ...] for the next step to start from")
         self.s = rows(self.after)  # [B, S]
         self.batch, self.size = self.s.shape
         self.sources = self._sources(taps)

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from metarnn.cells import check
 from metarnn.gradients.linearize import Linearization
 from metarnn.gradients.nested import detached, rows, split_time
-from metarnn.gradients.rule import LossFunction, Split, ask_model, one_direction, trained
+from metarnn.gradients.rule import LossFunction, Split, ask_model, comes_in_pieces, trained
 from metarnn.gradients.segment import Adjoint, Segment, live, segment
 from metarnn.gradients.taps import in_plain_torch
 
@@ -30,7 +30,8 @@ class Reach:
     shares      the part of ∂L/∂θ that comes from step t - lag, by the lag 0, 1, …: its norm over
                 the sum of all
     exponents   Lyapunov exponents of the state along the data, the largest first, per step
-    radius      the spectral radius of ∂s_t/∂s_{t-1}, its mean along the data
+    radius      the spectral radius of ∂s_t/∂s_{t-1}, its mean along the data; of more than 256
+                numbers of state an estimate
     saturated   by the function (sigmoid, tanh), how often it is within 5 % of its limits
     dead        how many units never changed, as a share
     """

@@ -13,7 +13,7 @@ from metarnn.cells import check
 from metarnn.gradients.influence import Influence
 from metarnn.gradients.linearize import Linearization
 from metarnn.gradients.nested import detached
-from metarnn.gradients.rule import Gradients, Rule, add, one_direction
+from metarnn.gradients.rule import Gradients, Rule, add
 from metarnn.layers.nested import map_tensors
 
 MEMORY = 1 << 28  # bytes that the derivatives of a stretch may take
@@ -37,7 +37,7 @@ class Forward(Rule):
         return 1
 
     def step(self, model: nn.Module, chunk: Any, carried: Any = None) -> Gradients:
-        one_direction(model, type(self).__name__)
+        self.examine(model)
         state, J = (None, None) if carried is None else carried
         # The order of numbers in memory is that of sums: the same as before a checkpoint.
         J = None if J is None else map_tensors(lambda t: _swap(t).contiguous(), J)

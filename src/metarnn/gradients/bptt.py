@@ -23,7 +23,7 @@ class BPTT(Rule):
         checkpoint_every: with k > 0 only the states at every k-th step are kept on the way forward,
             and each stretch is run again, by whatever engine its layers choose, when its gradient
             is due: memory for T/k states and k steps, at the price of one more forward pass. -1
-            takes k = √T
+            takes k = √T, on a GPU 4 √T
 
     >>> class Model(torch.nn.Module):
     ...     def __init__(self):
@@ -58,10 +58,13 @@ class BPTT(Rule):
         return Gradients(value.detach(), named, detached(state), notes)
 
     def _frugal(self, model: nn.Module, chunk: Any, state: Any) -> Gradients:
+        parameters, notes = trained(model), []
         every = self.checkpoint_every
         if every < 0:
             every = math.isqrt(max((len(t) for t in tensors(chunk)), default=1) - 1) + 1
-        parameters, notes = trained(model), []
+            # What a stretch costs beside its steps: at T = 16,384 and H = 64 on an H200 √T takes
+            # 3.1 times the time of plain BPTT.
+            every *= 4 if _devices(parameters) else 1
         total: Tensor | None = None
         stretches = self.split(chunk, every)
         states, chance = _Shelf(len(stretches)), _Shelf(len(stretches))

@@ -103,9 +103,9 @@ class RTRL(Forward):
             return self.asked
         if model not in self._known:
             first = self.split(chunk, 1)[0]
-            random = torch.get_rng_state()  # what is dropped must not depend on this look ahead
-            self._influence(model, first, Linearization(self.loss, model, first, state))
-            torch.set_rng_state(random)
+            # What is dropped must not depend on this look ahead.
+            with torch.random.fork_rng({w.device for w in model.parameters() if w.is_cuda}):
+                self._influence(model, first, Linearization(self.loss, model, first, state))
         return min(max(MEMORY // self._known[model].bytes_a_step, 1), self.longest)
 
     def linearize(self, model: nn.Module, stretch: Any, state: Any) -> Linearization:

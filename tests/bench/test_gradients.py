@@ -30,6 +30,12 @@ def test_without_learning_the_last_value_is_repeated():
 
 
 @pytest.mark.slow
+def test_a_stream_ten_times_as_long_takes_no_more_memory():
+    short, long = bench.memory_over_time((10_000, 100_000)).values()
+    assert long < 1.05 * short + 1
+
+
+@pytest.mark.slow
 def test_checkpoints_take_a_tenth_of_the_memory():
     (row,) = bench.checkpoints((16384,))
     assert all(math.isfinite(value) and value >= 0 for value in row.values())
@@ -38,4 +44,5 @@ def test_checkpoints_take_a_tenth_of_the_memory():
 
 def test_time_is_measured():
     for row in bench.elementwise(width=16, steps=64):
-        assert row["times"] > 0
+        assert row["of the layer"] > 0
+        assert row["of the model"] > 0

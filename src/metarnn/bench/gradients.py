@@ -146,12 +146,14 @@ def _zeros(steps: int) -> Chunk:
 def elementwise(
     width: int = 1000, inputs: int = 64, batch: int = 8, steps: int = 512
 ) -> Iterator[dict[str, Any]]:
-    """Microseconds of a step of exact RTRL beside those of the forward pass, step by step."""
+    """Microseconds of a step of exact RTRL, of all steps in one call and of one step a call, beside
+    those of the forward pass, step by step: of the layer alone, and of the model with its loss."""
     for cell in (cells.MinGRU(inputs, width), cells.QRNN(inputs, width), cells.SRU(inputs, width)):
         layer = Recurrent(cell)
         network, rule = Network(layer, width, 1), RTRL()
         x = torch.randn(steps, batch, inputs)
         chunk = x, torch.zeros(steps, batch, 1), torch.ones(steps, batch)
+        singly = list(zip(*(part.split(1) for part in chunk), strict=True))
 
         def forward(layer: Recurrent = layer, x: Tensor = x) -> None:
             state = None
@@ -159,15 +161,31 @@ def elementwise(
                 for x_t in x:
                     _, state = layer.step(x_t, state)
 
+        def model(network: Network = network, singly: list[Chunk] = singly) -> None:
+            state = None
+            with torch.no_grad():
+                for one in singly:
+                    _, state = network(one, state)
+
         def learn(rule: RTRL = rule, network: Network = network, chunk: Chunk = chunk) -> None:
             rule.step(network, chunk)
 
-        seconds = [_fastest(call) for call in (forward, learn)]
+        def follow(
+            rule: RTRL = rule, network: Network = network, singly: list[Chunk] = singly
+        ) -> None:
+            carried = None
+            for one in singly:
+                carried = rule.step(network, one, carried).carried
+
+        micro = [1e6 * _fastest(call) / steps for call in (forward, model, learn, follow)]
         yield {
             "cell": type(cell).__name__,
-            "forward, µs a step": 1e6 * seconds[0] / steps,
-            "rtrl, µs a step": 1e6 * seconds[1] / steps,
-            "times": seconds[1] / seconds[0],
+            "layer, µs a step": micro[0],
+            "model, µs a step": micro[1],
+            "rtrl, µs a step": micro[2],
+            "of the layer": micro[2] / micro[0],
+            "rtrl, a step a call, µs": micro[3],
+            "of the model": micro[3] / micro[1],
         }
 
 

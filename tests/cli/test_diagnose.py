@@ -29,7 +29,22 @@ def test_a_run_is_diagnosed_on_its_data(tmp_path, capsys):
     assert json.loads((run / "diagnosis.json").read_text())["run"]["norms"]
 
 
-@pytest.mark.parametrize("flags", [[], ["nowhere"], ["--cell", "lstn"]])
+@pytest.mark.medium
+def test_a_run_whose_loss_is_no_sum_over_time_is_diagnosed_by_its_layer(tmp_path, capsys):
+    run = tmp_path / "run"
+    flags = ["--width", "8", "--steps", "3", "--batch", "8"]
+    assert main(["train", "classification", *flags, "--out", str(run)]) == 0
+    assert main(["diagnose", str(run)]) == 0
+    assert "memory horizon" in capsys.readouterr().out
+    found = json.loads((run / "diagnosis.json").read_text())["run"]
+    assert len(found["norms"]) == 4  # half of the embedded sequences' eight steps
+
+
+WRONG = [[], ["nowhere"], ["--cell", "lstn"], ["--cell", "lstm", "--batch", "0"],
+         ["--cell", "lstm", "--inputs", "0"]]  # fmt: skip
+
+
+@pytest.mark.parametrize("flags", WRONG)
 def test_what_cannot_be_diagnosed_is_said(flags, capsys):
     assert main(["diagnose", *flags]) == 2
     assert "metarnn diagnose: " in capsys.readouterr().err

@@ -3,7 +3,7 @@
 import torch
 
 import metarnn
-from metarnn.cli.look import forwards
+from metarnn.cli.diagnose import forwards
 
 
 def test_the_forward_half_of_two_directions_computes_the_same():

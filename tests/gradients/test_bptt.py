@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from metarnn import LSTM, RNN
-from metarnn.gradients import BPTT, TBPTT
+from metarnn import LSTM, RNN, MetaRecurrent, cells
+from metarnn.gradients import BPTT, RTRL, TBPTT
 from tests.gradients.models import Regression, close, data, exact, regression, through
 from tests.helpers.cases import EVERY
 
@@ -70,6 +70,30 @@ def test_a_model_of_two_directions_is_refused_where_time_is_cut():
     for rule in (BPTT(3), TBPTT(2, 4)):
         with pytest.raises(ValueError, match="one direction"):
             rule.step(model, data())
+
+
+def test_layers_that_read_whole_sequences_are_refused_where_time_is_cut():
+    layer = MetaRecurrent(cells.GRU(3, 4), context="sequence", dtype=torch.float64)
+    model = Regression(layer, 4)
+    exact(model, data())
+    for rule in (BPTT(3), TBPTT(2, 4), RTRL()):
+        with pytest.raises(ValueError, match="reads whole sequences"):
+            rule.step(model, data())
+
+
+@pytest.mark.parametrize("kind", [LSTM, nn.LSTM])
+def test_a_batch_that_comes_first_is_not_taken_for_time(kind):
+    model = Regression(kind(3, 4, batch_first=True, dtype=torch.float64), 4)
+    chunk = tuple(t.transpose(0, 1) for t in data())
+    true = exact(model, chunk)
+    with pytest.raises(ValueError, match="time first"):
+        RTRL().step(model, chunk)
+
+    def split(chunk, steps):
+        return list(zip(*(t.split(steps, 1) for t in chunk), strict=True))
+
+    close(RTRL(split=split).step(model, chunk).named, true)
+    close(BPTT(-1, split=split).step(model, chunk).named, true)
 
 
 def test_a_loss_that_is_no_number_is_refused():

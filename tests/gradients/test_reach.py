@@ -137,6 +137,23 @@ def test_a_loss_at_the_last_step_alone_is_followed_from_there():
     assert min(found.norms) > 0
 
 
+def test_the_radius_of_a_large_state_is_found_without_its_matrix(monkeypatch):
+    model = elman(0.9)
+    with torch.no_grad():
+        weights(model)["weight_hh_l0"].add_(0.3 * randn(8, 8))
+    whole = reach(model, randn(40, 2, 3), lags=5)
+    monkeypatch.setattr("metarnn.gradients.reach.WHOLE", 4)
+    monkeypatch.setattr("metarnn.gradients.reach.FEW", 4)
+    assert reach(model, randn(40, 2, 3), lags=5).radius == pytest.approx(whole.radius, rel=0.05)
+
+
+def test_a_gradient_that_leaves_the_range_of_numbers_is_said_to_explode():
+    found = reach(elman(4.0, "identity").float(), randn(200, 1, 3).float(), lags=150)
+    assert not math.isfinite(found.norms[-1])
+    assert words(found)[0].startswith("exploding")
+    assert found.gamma == pytest.approx(4.0, rel=1e-3)
+
+
 @pytest.mark.medium
 def test_table_and_picture_have_all_of_it():
     found = {name: reach(model, randn(40, 2, 3), lags=20) for name, (model, _) in CASES.items()}
@@ -149,5 +166,7 @@ def test_table_and_picture_have_all_of_it():
 
 
 def test_two_directions_and_short_data_are_refused():
+    with pytest.raises(ValueError, match="one direction"):
+        reach(Probe(LSTM(3, 4, bidirectional=True)), randn(9, 2, 3))
     with pytest.raises(ValueError, match="at least 2"):
         reach(elman(0.5), randn(1, 2, 3))

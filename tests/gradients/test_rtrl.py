@@ -125,7 +125,7 @@ def test_an_elementwise_cell_costs_one_pass_and_one_number_a_parameter(name):
     assert len(known.seeds) == 1
     for kept, influence in found.carried[1].items():
         weight = dict(model.named_parameters())[kept]
-        biases = weight.shape[0] if influence.shape[-1] > weight.shape[-1] else 0
+        biases = weight.shape[0] if len(influence) > weight.shape[-1] else 0
         assert influence.numel() == 2 * (weight.numel() + biases)  # two sequences
 
 
@@ -209,7 +209,7 @@ def test_rflo_of_an_lstm_follows_its_memory():
     randomize(layer)
     model, rule = Regression(layer, H), RFLO()
     x, y = data(5, batch=1)
-    influence = rule.step(model, (x, y)).carried[1]["layer.weight_ih_l0"]  # [z, 1, places, n]
+    influence = rule.step(model, (x, y)).carried[1]["layer.weight_ih_l0"]  # [n, 1, z, places]
     e, h, c = torch.zeros(H, I).double(), torch.zeros(H).double(), torch.zeros(H).double()
     w = {k: v.detach() for k, v in layer.weights(0).items()}
     for t in range(5):
@@ -219,7 +219,7 @@ def test_rflo_of_an_lstm_follows_its_memory():
         e = f.unsqueeze(1) * e + (i * (1 - g**2)).unsqueeze(1) * x[t, 0]
         c = f * c + i * g
         h = o * c.tanh()
-    torch.testing.assert_close(influence[2 * H : 3 * H, 0, 1, :I], e)
+    torch.testing.assert_close(influence[:I, 0, 2 * H : 3 * H, 1].T, e)
 
 
 def test_an_influence_that_no_memory_holds_is_refused_before_any_work():
@@ -227,6 +227,12 @@ def test_an_influence_that_no_memory_holds_is_refused_before_any_work():
     x = torch.zeros(2, 64, 64).double(), torch.zeros(2, 64, 2).double()
     with pytest.raises(ValueError, match=r"GiB.*cheaper rule"):
         RTRL().step(model, x)
+
+
+def test_a_model_that_carries_nothing_on_is_refused():
+    loss = lambda model, chunk, state: ((model(chunk[0]) - chunk[1]).square().sum(), None)  # noqa: E731
+    with pytest.raises(ValueError, match="for the next step to start from"):
+        RTRL(loss=loss).step(nn.Linear(3, 2, dtype=torch.float64), data())
 
 
 def test_layers_get_their_engine_back():

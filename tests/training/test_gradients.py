@@ -92,6 +92,8 @@ def _tensors(carried: Any) -> list[torch.Tensor]:
 def test_a_task_that_cannot_be_cut_in_time_says_so():
     with pytest.raises(ValueError, match=r"gradient='rtrl': expected 'bptt': this task has no spl"):
         train(None, replace(SMALL, gradient="rtrl"))
+    with pytest.raises(ValueError, match=r"checkpoint_every=2: expected 0: this task has no split"):
+        train(None, replace(SMALL, checkpoint_every=2))
 
 
 def test_settings_of_rules_that_make_no_sense_are_refused():

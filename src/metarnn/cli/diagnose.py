@@ -20,6 +20,7 @@ from metarnn.gradients.reach import Reach, reach
 from metarnn.graph.files import write
 from metarnn.layers import Recurrent
 from metarnn.report.reach import svg, table, words
+from metarnn.report.reading import Reading, reading
 from metarnn.tasks.task import Shard
 from metarnn.training.progress import Progress, progress
 
@@ -43,7 +44,8 @@ def diagnose(
     metarnn diagnose --cell elman lstm gru --out reach.svg
 
     Args:
-        run: a run folder, diagnosed on its own training data
+        run: a run folder, diagnosed on its own training data: the loss of a language model, of
+            others what the lowest recurrent layer puts out, read forwards
         cell: in the place of a run, cells at their start, on random inputs: elman lstm, ...
         width: units of such a cell
         inputs: how many inputs it has
@@ -68,6 +70,8 @@ def _diagnose(
     data: Path | None,
 ) -> None:
     check.size("length", length, least=4)
+    check.size("batch", batch)
+    check.size("inputs", inputs)
     if (run is None) == (not cells):
         check.refuse("run", None if run is None else str(run), "a run folder, or --cell NAME")
     for path in (out, data):
@@ -97,8 +101,14 @@ def _diagnose(
         write(out, svg(found))
         console.print(f"\ndrawn to {out}")
     if data is not None:
-        figures = {name: {**asdict(each), "gamma": each.gamma} for name, each in found.items()}
-        write(data, json.dumps(figures, indent=1))
+        figures = {name: _figures(each) for name, each in found.items()}
+        write(data, json.dumps(figures, indent=1, allow_nan=False))
+
+
+def _figures(found: Reach) -> Any:
+    """All that was found, null where it is no finite number, which JSON does not have."""
+    figures = {**asdict(found), "gamma": found.gamma, "horizon": found.horizon}
+    return json.loads(json.dumps(figures), parse_constant=lambda _: None)
 
 
 class Probe(nn.Module):
@@ -128,9 +138,14 @@ def at_start(name: str, inputs: int, width: int, length: int, batch: int, seed: 
 def of_run(run: Path, length: int, batch: int) -> Reach:
     """The reach of a trained model on its training data."""
     found, job = opened(run, length, batch, progress())
-    if not hasattr(job.task, "split"):
-        check.refuse("run", str(run), "one of a task whose loss is a sum over time, such as lm")
-    return of_model(job, found.weights(job.model), length)
+    model = found.weights(job.model)
+    if hasattr(job.task, "split"):
+        return of_model(job, model, length)
+    examples = next(iter(job.task.batches(Shard())))
+    call = reading(model, lambda: job.task.loss(model, examples))
+    if call is None:
+        check.refuse("run", str(run), "one with a recurrent layer: there is no state to follow")
+    return of_layer(call, length)
 
 
 def opened(run: Path, length: int, batch: int, show: Progress) -> tuple[Run[Any], Job[Any]]:
@@ -154,3 +169,23 @@ def of_model(job: Job[Any], model: nn.Module, length: int) -> Reach:
 
     chunk = next(iter(job.task.batches(Shard())))
     return reach(model, chunk, lags=length // 2, loss=loss, split=job.task.split)
+
+
+def of_layer(call: Reading, length: int) -> Reach:
+    """The reach of a layer on what it read, where the loss is no sum over time: that of a random
+    direction of its output at each step."""
+    x = call.x[:length]
+    return reach(Probe(forwards(call.layer)), x, lags=min(length, len(x)) // 2)
+
+
+@torch.no_grad()
+def forwards(layer: Recurrent) -> Recurrent:
+    """A layer that reads [T, B, I] forwards; of one in two directions the lowest."""
+    if not layer.bidirectional and not layer.batch_first:
+        return layer
+    rows = 1 if layer.bidirectional else layer.num_layers
+    alone = Recurrent(layer.floors[0], rows, engine="eager")
+    for row in range(rows):
+        for name, weight in layer.weights(row).items():
+            alone.weights(row)[name].copy_(weight)
+    return alone

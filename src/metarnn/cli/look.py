@@ -7,14 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import torch
-
-from metarnn.cli.diagnose import Probe, of_model, opened
+from metarnn.cli.diagnose import of_layer, of_model, opened
 from metarnn.cli.exhibits import EXHIBITS, Work
 from metarnn.cli.tasks import open_run
-from metarnn.gradients.reach import Reach, reach
+from metarnn.gradients.reach import Reach
 from metarnn.hyper.inspect import motion
-from metarnn.layers import Recurrent
 from metarnn.report import inside
 from metarnn.report.gates import activity
 from metarnn.report.markup import Markup, join
@@ -116,7 +113,7 @@ class Looking:
         """Of the task's own loss where it is a sum over time, else of a direction of the output."""
         if work.job is not None and hasattr(work.job.task, "split"):
             return of_model(work.job, work.model, LENGTH)
-        return reach(Probe(forwards(call.layer)), call.x[:LENGTH], lags=LENGTH // 2)
+        return of_layer(call, LENGTH)
 
     def _open(self) -> Work | None:
         """The model with its data, or without where they are gone."""
@@ -144,14 +141,3 @@ class Looking:
             said = str(error).splitlines()
             self.seen.missing.append(f"{what}: {said[0] if said else type(error).__name__}")
             return None
-
-
-@torch.no_grad()
-def forwards(layer: Recurrent) -> Recurrent:
-    """The lowest layer of two directions as one that reads forwards only."""
-    if not layer.bidirectional:
-        return layer
-    alone = Recurrent(layer.floors[0], engine="eager")
-    for name, weight in layer.weights(0).items():
-        alone.weights(0)[name].copy_(weight)
-    return alone

@@ -25,9 +25,10 @@ class Influence:
     """How to keep and advance the influence of a model's parameters on its state.
 
     A parameter that reaches few of the S numbers of a state (of an elementwise cell: those of its
-    own unit) has for each row z of it a list of R places: J is [B, z, R, n]. Others have all S:
-    [B, S, z, n]. The derivatives of a stretch come from as few backward passes as their structure
-    allows: one for an elementwise cell of any width, S in general.
+    own unit) has for each row z of it a list of R places: J is [B, n, z, R], so that factors of
+    units run along memory. Others have all S: [B, S, z, n]. The derivatives of a stretch come from
+    as few backward passes as their structure allows: one for an elementwise cell of any width, S in
+    general.
 
     Args:
         loss, model, example, lin: a step, and what a stretch is to first order
@@ -132,33 +133,36 @@ class Influence:
 
     def _few(self, name: str, J: Tensor | None, D: Tensor | None, source: Any, part: Any) -> Tensor:
         places = self.places[name]  # [z, R]
+        alone = places.shape[1] == 1
         kept = None
         color = torch.cat([self.color, self.color.new_zeros(1)])[places]  # [z, R]
         if J is not None and D is not None:
-            if places.shape[1] == 1 and len(D) == 1:
-                kept = J * _padded(D[0])[:, places].unsqueeze(-1)
+            if alone and len(D) == 1:
+                own = _padded(D[0])[:, places.flatten()].unsqueeze(1)
+                kept = (J.flatten(2) * own).view_as(J)
             else:
                 batch = torch.arange(D.shape[1], device=D.device).view(-1, 1, 1, 1)
                 local = _padded(D)[color[:, :, None], batch, places[:, None, :]]  # [B, z, R, R]
-                kept = torch.einsum("bzrq,bzqn->bzrn", local, J)
+                kept = torch.einsum("bzrq,bnzq->bnzr", local, J)
         if source is None:
             assert J is not None
             return torch.zeros_like(J) if kept is None else kept
-        a = source.inputs  # [K, B, n]
-        if len(part) == 1 and places.shape[1] == 1:
-            M = part[0].permute(1, 2, 0)  # [B, z, K]
+        if alone and len(part) == 1:
+            M = part[0].transpose(0, 1)  # [B, K, z]
         else:
             height = torch.arange(len(places), device=places.device).unsqueeze(1)
             M = part[color, :, :, height]  # [z, R, K, B]
-            M = M.permute(3, 0, 1, 2).flatten(1, 2)  # [B, z R, K]
-        if places.shape[1] > 1:
-            M = M * (places < self.size).flatten().to(M.dtype).unsqueeze(-1)
-        a = a.transpose(0, 1)  # [B, K, n]
-        shape = (len(a), *places.shape, a.shape[-1])
+            M = M.permute(3, 2, 0, 1).flatten(2)  # [B, K, z R]
+        if not alone:
+            M = M * (places < self.size).flatten().to(M.dtype)
+        a = source.inputs.permute(1, 2, 0)  # [B, n, K]
+        shape = (*a.shape[:2], *places.shape)
         if kept is None:
-            return torch.bmm(M, a).view(shape)
-        flat = kept.flatten(1, 2)
-        return torch.baddbmm(flat, M, a, out=flat).view(shape)
+            return torch.bmm(a, M).view(shape)
+        flat = kept.flatten(2)
+        if a.shape[-1] == 1:
+            return flat.addcmul_(a, M).view(shape)
+        return torch.baddbmm(flat, a, M, out=flat).view(shape)
 
     def _all(self, name: str, J: Tensor | None, D: Tensor | None, source: Any, part: Any) -> Tensor:
         kept = None
@@ -188,14 +192,14 @@ def _places(reach: Tensor, most: int) -> Tensor:
 
 
 def _contract(δ: Tensor, J: Tensor) -> Tensor:
-    """Σ_b Σ_r δ[b, z, r] J[b, z, r, n], [z, n]."""
+    """Σ_b Σ_r δ[b, z, r] J[b, n, z, r], [z, n]."""
     if δ.shape[-1] > 1:
-        return torch.einsum("bzr,bzrn->zn", δ, J)
-    # A product for each z is what einsum makes of this: 9 ms at B = 8, z = 2000, n = 65, not 1.
-    total = torch.zeros_like(J[0, :, 0])
+        return torch.einsum("bzr,bnzr->zn", δ, J)
+    # A product for each z is what einsum makes of this: 9 ms at B = 8, z = 2000, n = 65.
+    total = torch.zeros_like(J[0].squeeze(-1))
     for one, own in zip(δ, J, strict=True):
-        total.addcmul_(one, own.squeeze(1))
-    return total
+        total.addcmul_(one.T, own.squeeze(-1))
+    return total.T
 
 
 def _padded(rows: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metarnn.gradients.nested import leaves, rows
+from metarnn.cells import check
+from metarnn.gradients.nested import leaves, rows, tensors
 from metarnn.gradients.rule import LossFunction, derivative, take, trained
 from metarnn.gradients.taps import Taps, Use, in_plain_torch
 
@@ -76,11 +77,11 @@ class Linearization:
         with torch.enable_grad(), in_plain_torch(model, fused), Taps(model, cut=cut) as taps:
             fresh, self.before = leaves(state)
             self.value, self.after = take(loss(model, stretch, fresh), self.notes)
+        if not any(part.is_floating_point() for part in tensors(self.after)):
+            check.refuse("state", self.after, "tensors [n, B, ...] for the next step to start from")
         self.s = rows(self.after)  # [B, S]
         self.batch, self.size = self.s.shape
-        self.sources = self._sources(taps)
-        if only is not None:
-            self.sources = [source for source in self.sources if source.names[0] in only]
+        self.sources = self._sources(taps, only)
 
     def gradients(self) -> tuple[dict[str, Tensor], Tensor | None]:
         """Of the loss: by the parameters within this stretch, and by the state before, [B, S]."""
@@ -157,22 +158,25 @@ class Linearization:
         (found,) = self._each([self.parameters[source.names[0]]], apart.flatten(0, 1))
         return found.reshape(count, batch, -1)
 
-    def _sources(self, taps: Taps) -> list[Source]:
-        """The parameters that the state depends on."""
+    def _sources(self, taps: Taps, only: Collection[str] | None) -> list[Source]:
+        """The parameters that the state depends on, looked for where it is not known."""
         used = [u for u in taps.uses if not {u.weight, u.bias} & taps.other]
         shared = {u.bias for u in used if u.bias} & {u.weight for u in used}
         used = [u for u in used if not {u.weight, u.bias} & shared]
         found: dict[str, Source] = {}
-        known = derivative([self.s], [u.ε for u in used], [None], keep=True)
-        covered: set[str] = set()
-        for use, grad in zip(used, known, strict=True):
-            covered |= {use.weight, use.bias}
-            if grad is None:
-                continue
+        if only is None:
+            grads = derivative([self.s], [u.ε for u in used], [None], keep=True)
+            reaching = [use for use, grad in zip(used, grads, strict=True) if grad is not None]
+        else:
+            reaching = [use for use in used if use.weight in only]
+        for use in reaching:
             names = (use.weight, use.bias) if use.bias else (use.weight,)
             shape = self.parameters[use.weight].shape
             source = Source(names, shape, use.kind, [])
             found.setdefault(use.weight, source).uses.append(use)
+        if only is not None:
+            return list(found.values())
+        covered = {name for use in used for name in (use.weight, use.bias)}
         rest = {name: w for name, w in self.parameters.items() if name not in covered}
         grads = derivative([self.s], list(rest.values()), [None], keep=True)
         for (name, w), grad in zip(rest.items(), grads, strict=True):

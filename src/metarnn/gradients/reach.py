@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from metarnn.cells import check
 from metarnn.gradients.linearize import Linearization
 from metarnn.gradients.nested import detached, rows, split_time
-from metarnn.gradients.rule import LossFunction, Split, ask_model, one_direction, trained
+from metarnn.gradients.rule import LossFunction, Split, ask_model, comes_in_pieces, trained
 from metarnn.gradients.segment import Adjoint, Segment, live, segment
 from metarnn.gradients.taps import in_plain_torch
 
@@ -30,7 +30,8 @@ class Reach:
     shares      the part of ∂L/∂θ that comes from step t - lag, by the lag 0, 1, …: its norm over
                 the sum of all
     exponents   Lyapunov exponents of the state along the data, the largest first, per step
-    radius      the spectral radius of ∂s_t/∂s_{t-1}, its mean along the data
+    radius      the spectral radius of ∂s_t/∂s_{t-1}, its mean along the data; of more than 256
+                numbers of state an estimate
     saturated   by the function (sigmoid, tanh), how often it is within 5 % of its limits
     dead        how many units never changed, as a share
     """
@@ -94,7 +95,7 @@ def reach(
     >>> found.gamma < 1, found.exponents[0] < 0
     (True, True)
     """
-    one_direction(model, "a diagnosis")
+    comes_in_pieces(model, split, "a diagnosis")
     check.size("lags", lags)
     check.size("ends", ends)
     stretches = split(chunk, 1)
@@ -172,8 +173,9 @@ def _dynamics(
                 radii.append(torch.linalg.eigvals(D).abs().amax(-1).mean().item())
             moved = D @ Q
         else:
-            columns = [lin.push(q.to(lin.s.dtype)).double() for q in Q.unbind(-1)]
-            moved = torch.stack(columns, -1)
+            if len(logs) % 32 == 0:
+                radii.append(_radius(lin))
+            moved = _moved(lin, Q)
         Q, R = torch.linalg.qr(moved)
         logs.append(R.diagonal(dim1=-2, dim2=-1).abs().clamp(min=1e-300).log().mean(0))
     if not logs:
@@ -188,6 +190,20 @@ def _start(lin: Linearization) -> Tensor:
     source = torch.Generator().manual_seed(0)
     random = torch.randn(lin.batch, lin.size, count, generator=source, dtype=torch.float64)
     return torch.linalg.qr(random.to(lin.s.device))[0]
+
+
+def _moved(lin: Linearization, Q: Tensor) -> Tensor:
+    """D Q for directions [B, S, n]."""
+    columns = [lin.push(q.to(lin.s.dtype)).double() for q in Q.unbind(-1)]
+    return torch.stack(columns, -1)
+
+
+def _radius(lin: Linearization, rounds: int = 20) -> float:
+    """The spectral radius of a large D, by subspace iteration: it bears complex pairs."""
+    Q = _start(lin)
+    for _ in range(rounds):
+        Q, _ = torch.linalg.qr(_moved(lin, Q))
+    return torch.linalg.eigvals(Q.mT @ _moved(lin, Q)).abs().amax(-1).mean().item()
 
 
 class _Watch(TorchFunctionMode):
@@ -222,8 +238,9 @@ def _length_by_sequence(adjoint: Adjoint) -> float:
 
 def _decay(norms: list[float]) -> float:
     """exp of the slope of log norms over lags, by least squares."""
-    top = max(norms, default=0.0)
-    points = [(k, math.log(n)) for k, n in enumerate(norms) if n > 1e-30 * top and n > 0]
+    finite = [n for n in norms if math.isfinite(n)]  # what explodes leaves the range of numbers
+    least = 1e-30 * max(finite, default=0.0)
+    points = [(k, math.log(n)) for k, n in enumerate(norms) if least < n < math.inf]
     if len(points) < 2:
         return 0.0
     lags, logs = torch.tensor(points, dtype=torch.float64).T

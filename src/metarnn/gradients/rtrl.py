@@ -13,7 +13,7 @@ from metarnn.cells import check
 from metarnn.gradients.influence import Influence
 from metarnn.gradients.linearize import Linearization
 from metarnn.gradients.nested import detached
-from metarnn.gradients.rule import Gradients, Rule, add, one_direction
+from metarnn.gradients.rule import Gradients, Rule, add
 from metarnn.layers.nested import map_tensors
 
 MEMORY = 1 << 28  # bytes that the derivatives of a stretch may take
@@ -37,7 +37,7 @@ class Forward(Rule):
         return 1
 
     def step(self, model: nn.Module, chunk: Any, carried: Any = None) -> Gradients:
-        one_direction(model, type(self).__name__)
+        self.examine(model)
         state, J = (None, None) if carried is None else carried
         # The order of numbers in memory is that of sums: the same as before a checkpoint.
         J = None if J is None else map_tensors(lambda t: _swap(t).contiguous(), J)
@@ -103,9 +103,9 @@ class RTRL(Forward):
             return self.asked
         if model not in self._known:
             first = self.split(chunk, 1)[0]
-            random = torch.get_rng_state()  # what is dropped must not depend on this look ahead
-            self._influence(model, first, Linearization(self.loss, model, first, state))
-            torch.set_rng_state(random)
+            # What is dropped must not depend on this look ahead.
+            with torch.random.fork_rng({w.device for w in model.parameters() if w.is_cuda}):
+                self._influence(model, first, Linearization(self.loss, model, first, state))
         return min(max(MEMORY // self._known[model].bytes_a_step, 1), self.longest)
 
     def linearize(self, model: nn.Module, stretch: Any, state: Any) -> Linearization:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from metarnn.cells import check
 from metarnn.gradients.nested import split_time
+from metarnn.layers import Recurrent
 
 # (model, chunk, state) -> (the sum of the chunk's losses, the state after it[, a note])
 LossFunction = Callable[[nn.Module, Any, Any], tuple[Any, ...]]
@@ -72,6 +73,10 @@ class Rule(ABC):
     def __init__(self, *, loss: LossFunction = ask_model, split: Split = split_time) -> None:
         self.loss, self.split = loss, split
 
+    def examine(self, model: nn.Module) -> None:
+        """Refuse a model that this rule is not for."""
+        comes_in_pieces(model, self.split, type(self).__name__)
+
     @abstractmethod
     def step(self, model: nn.Module, chunk: Any, carried: Any = None) -> Gradients:
         """Loss and gradients of a chunk that follows what an earlier one carried over."""
@@ -85,11 +90,19 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def one_direction(model: nn.Module, rule: str) -> None:
-    """Refuse a model that reads sequences from their end: it has no state to cut or to carry."""
-    if any(getattr(module, "bidirectional", False) for module in model.modules()):
-        advice = "Use BPTT without checkpoints."
-        check.refuse("model", "bidirectional", f"one direction for {rule}", advice)
+def comes_in_pieces(model: nn.Module, split: Split, rule: str) -> None:
+    """Refuse a model whose sequences cannot be cut in time, or that `split` would not cut there."""
+    advice = "Use BPTT without checkpoints."
+    for module in model.modules():
+        if getattr(module, "bidirectional", False):
+            check.refuse("model", "bidirectional", f"one direction for {rule}", advice)
+        if not getattr(module, "streams", True):
+            found = f"a {type(module).__name__} that reads whole sequences"
+            check.refuse("model", found, f"one that reads them step by step for {rule}", advice)
+        layer = isinstance(module, Recurrent | nn.RNNBase)
+        if layer and module.batch_first and split is split_time:
+            why = "A layer with the batch first needs a rule with a split=... of its own."
+            check.refuse("batch_first", True, f"time first, [T, B, ...], for {rule}", why)
 
 
 def add(total: dict[str, Tensor], part: dict[str, Tensor]) -> None:

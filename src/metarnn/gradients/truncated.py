@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from metarnn.cells import check
 from metarnn.gradients.nested import detached
-from metarnn.gradients.rule import Gradients, Rule, add, one_direction, trained
+from metarnn.gradients.rule import Gradients, Rule, add, trained
 from metarnn.gradients.segment import Adjoint, Segment, live, segment
 
 
@@ -33,7 +33,7 @@ class TBPTT(Rule):
             check.refuse("k2", k2, f"at least k1={k1}: else some losses would reach no weight")
 
     def step(self, model: nn.Module, chunk: Any, carried: Any = None) -> Gradients:
-        one_direction(model, "TBPTT")
+        self.examine(model)
         parameters, notes, named = trained(model), [], {}
         unit = math.gcd(self.k1, self.k2)
         stretches = self.split(chunk, unit)
@@ -181,7 +181,7 @@ class ARTBP(_Weighted):
 def _run(
     rule: Any, model: nn.Module, chunk: Any, state: Any
 ) -> tuple[dict[str, Tensor], list[Any], list[Segment]]:
-    one_direction(model, type(rule).__name__)
+    rule.examine(model)
     notes: list[Any] = []
     links: list[Segment] = []
     for stretch in rule.split(chunk, rule.every):

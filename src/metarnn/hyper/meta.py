@@ -129,6 +129,11 @@ class MetaRecurrent(Recurrent):
         return not self.bidirectional and not any(s.pool for s in self._made)
 
     @property
+    def streams(self) -> bool:
+        """Whether a sequence may come in pieces, each going on from the state after the last."""
+        return not any(s.pool or (s.encoder and not s.encoder.streams) for s in self._made)
+
+    @property
     def _made(self) -> list[Source]:
         return [source for source in self.sources if isinstance(source, Source)]
 
@@ -187,10 +192,9 @@ class MetaRecurrent(Recurrent):
 
     def step(self, x: Tensor, state: Any = None, **arguments: Any) -> tuple[Tensor, Any]:
         """As `Recurrent.step`; a layer without an encoder takes a `context` here too."""
-        for source in self._made:
-            if source.pool or not (source.encoder is None or source.encoder.streams):
-                why = "a causal encoder that carries a state: this one reads whole sequences"
-                check.refuse("step", "of this layer", why)
+        if not self.streams:
+            why = "a causal encoder that carries a state: this one reads whole sequences"
+            check.refuse("step", "of this layer", why)
         return super().step(x, state, **arguments)
 
 

@@ -101,6 +101,7 @@ class Trainer:
             loss=self._loss,
             split=self._split,
         )
+        self._check_rule()
         self.optimizer = optimizer.build(self.model, settings)
         self.parameters = {n: w for n, w in self.model.named_parameters() if w.requires_grad}
         self.average = Average(self.model, settings.ema or None)
@@ -278,10 +279,17 @@ class Trainer:
         note = replace(loss, value=loss.value.detach(), carried=None, state=None)
         return loss.value * loss.count, state, note
 
-    def _split(self, batch: Any, steps: int) -> Any:
+    def _check_rule(self) -> None:
+        s = self.settings
         if not hasattr(self.task, "split"):
-            why = "'bptt': this task has no split(batch, steps), which cuts a batch in time"
-            check.refuse("gradient", self.settings.gradient, why)
+            why = "this task has no split(batch, steps), which cuts a batch in time"
+            if s.gradient != "bptt":
+                check.refuse("gradient", s.gradient, f"'bptt': {why}")
+            if s.checkpoint_every:
+                check.refuse("checkpoint_every", s.checkpoint_every, f"0: {why}")
+        self.rule.examine(self.model)
+
+    def _split(self, batch: Any, steps: int) -> Any:
         return cast(Any, self.task).split(batch, steps)
 
     def _why_stop(self) -> str:

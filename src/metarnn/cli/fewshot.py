@@ -117,6 +117,9 @@ class FewShotEntry:
             "± 95%:"
         )
         last = job.config.test_steps[-1:] if any("_after_" in name for name in scores) else ()
+        if "fine_tuning_steps" in scores:
+            last = (round(scores["fine_tuning_steps"]),)
+            yield f"  fine-tuned at a rate of {scores['fine_tuning_rate']:g}: best on valid tasks"
         for name, value in scores.items():
             if f"{name}_interval" in scores:
                 words = name.replace("_after_", " after ") + (

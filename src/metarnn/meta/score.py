@@ -63,8 +63,8 @@ def score(
     return Score(float(found.mean()), spread, len(found), transductive)
 
 
-RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-STEPS = (1, 3, 10, 30)
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+STEPS = (1, 3, 10, 30, 100)
 
 
 def fine_tuning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from torch import Generator
@@ -16,6 +16,7 @@ from metarnn.tasks.fewshot.family import SPLITS, Family
 from metarnn.tasks.task import Loss, Shard
 
 TOGETHER = 100  # tasks of an evaluation that are computed at once
+TUNING = 200  # tasks that a rate of fine-tuning is chosen on
 
 
 class EpisodeBatches:
@@ -119,8 +120,8 @@ class FewShotTask:
     def _evaluate_joint(self, model: Joint, split: str) -> dict[str, float]:
         if split != "test":
             return self._evaluate(model, split, [0])
-        usual = model.lr
-        model.lr, steps = fine_tuning(model, list(self.episodes("valid")))
+        usual, few = model.lr, replace(self, tasks=min(self.tasks, TUNING))
+        model.lr, steps = fine_tuning(model, list(few.episodes("valid")))
         try:
             found = self._evaluate(model, split, [0, steps])
         finally:

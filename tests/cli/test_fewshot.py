@@ -53,6 +53,8 @@ def test_a_trajectory_is_continued(tmp_path, capsys):
     assert all(len(line.split(",")) == 2 for line in lines)
     assert "what Metadata describes" in fails(call, capsys)
     assert "expected one of ['mu', 'k']" in fails([*call, "--about", "nu=1"], capsys)
+    main(["report", str(tmp_path / "run")])
+    assert "from blue to orange with mu" in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.medium

@@ -42,17 +42,19 @@ def test_from_training_to_predictions_of_a_new_task(tmp_path, capsys):
 
 @pytest.mark.medium
 def test_a_trajectory_is_continued(tmp_path, capsys):
-    train(tmp_path / "run", "--preset", "dynamics", "--method", "hyper-metadata")
+    train(tmp_path / "run", "--preset", "vanderpol", "--method", "hyper-metadata")
     rows = "\n".join(f"{k / 10},{-k / 10}" for k in range(20))
     (tmp_path / "path.csv").write_text(rows)
     call = ["adapt", str(tmp_path / "run"), "--support", str(tmp_path / "path.csv")]
     capsys.readouterr()
-    main([*call, "--about", "mu=2.5"])
+    main([*call, "--about", "mu=2.5", "k=1"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     assert all(len(line.split(",")) == 2 for line in lines)
     assert "what Metadata describes" in fails(call, capsys)
-    assert "expected one of ['mu']" in fails([*call, "--about", "nu=1"], capsys)
+    assert "expected one of ['mu', 'k']" in fails([*call, "--about", "nu=1"], capsys)
+    main(["report", str(tmp_path / "run")])
+    assert "from blue to orange with mu" in (tmp_path / "run" / "report.html").read_text()
 
 
 @pytest.mark.medium

@@ -18,6 +18,7 @@ from metarnn.meta import (
     Reading,
     Reptile,
     accuracy,
+    fine_tuning,
     score,
 )
 from metarnn.tasks.fewshot import Perceptron, Sinusoids, waves
@@ -238,3 +239,24 @@ def test_a_learner_learns_to_tell_classes_it_has_never_seen(name):
         rule.step()
     test = [family.draw("test", 50, 2, 4, random(2))]
     assert score(learner, test, metric=accuracy).mean > 0.55  # by chance 1/3
+
+
+def test_fine_tuning_is_what_scores_best_and_leaves_the_learner_as_it_was():
+    learner = Joint(Perceptron(1, 8, 1), lr=0.5)
+    episodes = [Sinusoids().draw("valid", 20, 5, 10, random(3))]
+    rates, steps = (0.0, 0.01, 0.1), (1, 4)
+    found = fine_tuning(learner, episodes, rates, steps)
+    assert learner.lr == 0.5
+    costs = {}
+    for learner.lr in rates:
+        costs |= {(learner.lr, n): score(learner, episodes, n).mean for n in steps}
+    assert costs[found] == min(costs.values()) < costs[0.0, 1]
+
+
+def test_one_network_for_all_tasks_learns_from_support_and_query_alike():
+    learner = Joint(Perceptron(1, 8, 1))
+    episode = Sinusoids().draw("train", 3, 5, 10, random(3))
+    x = torch.cat([episode.x, episode.query_x], 1)
+    y = torch.cat([episode.y, episode.query_y], 1)
+    expected = (learner.network(x) - y).square().mean((1, 2))
+    assert_close(learner(episode), expected, 1e-6)

@@ -94,7 +94,7 @@ def _adapt(
 def _report(learner: Learner, episode: Episode, steps: int | None) -> None:
     """How well the support itself is told, before adaptation and after."""
     found = [float(learner.costs(learner.predict(episode, steps), episode.query_y))]
-    if hasattr(learner, "steps"):
+    if getattr(learner, "steps", 0):
         found = [float(learner.costs(learner.predict(episode, 0), episode.query_y)), *found]
     words = " → ".join(f"{cost:.4f}" for cost in found)
     print(f"loss on the support ({episode.x.shape[1]} examples): {words}", file=sys.stderr)

@@ -13,7 +13,9 @@ from torch import nn
 from metarnn.cli import lm, translation
 from metarnn.cli.tasks import Job, Run
 from metarnn.cli.translate import picture
+from metarnn.meta import Generating
 from metarnn.report import exhibits as shown
+from metarnn.report import task_map
 from metarnn.report.inside import visible
 from metarnn.report.markup import Markup
 from metarnn.tasks.classification import predict
@@ -25,6 +27,7 @@ from metarnn.tasks.translation import EncoderDecoder, translate
 EXAMPLES = 1000  # of a classifier's test data, so that a report takes seconds
 SENTENCES, PICTURES = 6, 3  # translated; with a picture of the attention
 WINDOWS = 3  # forecasts that are drawn
+TASKS = 60  # on a map
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,13 @@ class Exhibit:
     title   of the section
     show    its content; nothing where it needs data that are gone
     tokens  what the first sequence of a training batch consists of, where that can be read
+    inside  whether what its layers do with a batch can be shown
     """
 
     title: str
     show: Callable[[Work], Iterable[Markup]]
     tokens: Callable[[Work, Any], list[str]] = lambda work, batch: []
+    inside: bool = True
 
 
 def texts(work: Work) -> Iterator[Markup]:
@@ -146,6 +151,18 @@ def forecasts(work: Work) -> Iterator[Markup]:
         yield shown.forecast(truth, values, band, dates, name)
 
 
+def tasks(work: Work) -> Iterator[Markup]:
+    """What a hypernetwork has learned about tasks that it has never seen."""
+    if work.job is None or not isinstance(work.model, Generating):
+        return
+    episode = next(iter(work.job.task.episodes("test"))).part(slice(TASKS))
+    known = episode.about or {}
+    name, values = next(iter(known.items()), ("", None))
+    found = task_map(work.model.hyper, work.model.about(episode))
+    shades = None if values is None else values.tolist()
+    yield shown.mapped(found.svg(shades), name)
+
+
 def _dates(series: Any, panel: Any, start: int, end: int) -> list[str]:
     if series.start is None:
         return [str(t) for t in range(start, end)]
@@ -164,4 +181,5 @@ EXHIBITS = {
     "translation": Exhibit("Translations", translations, source_tokens),
     "classification": Exhibit("Answers", labels),
     "forecasting": Exhibit("Forecasts", forecasts),
+    "fewshot": Exhibit("Tasks", tasks, inside=False),
 }

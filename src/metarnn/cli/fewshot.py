@@ -63,6 +63,8 @@ class Episodes:
     """Observations that are forecast."""
     noise: float = 0.0
     """Standard deviation of noise on the observations that a forecast is made from."""
+    fresh: bool = False
+    """Every example is a trajectory of its own, from a start drawn at random."""
     length: int = 0
     """Steps of a sequence of classes, characters of a stretch of text; 0 for what suits them."""
     image: Literal["rows", "strokes"] = "rows"
@@ -117,6 +119,9 @@ class FewShotEntry:
             "± 95%:"
         )
         last = job.config.test_steps[-1:] if any("_after_" in name for name in scores) else ()
+        if "fine_tuning_steps" in scores:
+            last = (round(scores["fine_tuning_steps"]),)
+            yield f"  fine-tuned at a rate of {scores['fine_tuning_rate']:g}: best on valid tasks"
         for name, value in scores.items():
             if f"{name}_interval" in scores:
                 words = name.replace("_after_", " after ") + (
@@ -144,7 +149,7 @@ def _family(config: Config) -> Family:
     if c.family == "sinusoid":
         return Sinusoids()
     if c.family in SYSTEMS:
-        return Dynamics(c.family, c.history, c.horizon, c.noise, seed=c.seed)
+        return Dynamics(c.family, c.history, c.horizon, c.noise, c.fresh, seed=c.seed)
     if c.family == "waves":
         return waves(c.ways, length=c.length or 32, seed=c.seed)
     if c.family == "characters":

@@ -63,7 +63,7 @@ class Looking:
         seen.size = sum(weight.numel() for weight in work.model.parameters())
         exhibit = EXHIBITS[found.task]
         seen.work = self._try("samples of its work", lambda: join(list(exhibit.show(work))))
-        call, tokens = self._read(work)
+        call, tokens = self._read(work) if exhibit.inside else (None, [])
         if call is not None:
             self._inside(work, call, tokens)
         return seen

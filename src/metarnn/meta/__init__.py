@@ -8,7 +8,7 @@ from metarnn.meta.generating import Generating
 from metarnn.meta.implicit import implicit
 from metarnn.meta.learners import Adapting, Implicit, Joint, Learner, Reptile
 from metarnn.meta.optimisers import SGD, Adam, Optimiser, optimiser
-from metarnn.meta.score import Score, accuracy, score
+from metarnn.meta.score import Score, accuracy, fine_tuning, score
 
 __all__ = [
     "SGD",
@@ -28,6 +28,7 @@ __all__ = [
     "accuracy",
     "adapt",
     "careful",
+    "fine_tuning",
     "implicit",
     "objective",
     "optimiser",

@@ -158,11 +158,15 @@ class Adapting(Learner):
 
 
 class Joint(Adapting):
-    """The baseline: one network for all tasks together, fine-tuned only when tested."""
+    """The baseline: one network for all tasks together, fine-tuned only when tested.
+
+    It learns from the examples of support and query alike. See `fine_tuning` for a fair test.
+    """
 
     def forward(self, episode: Episode) -> Tensor:
-        loss, support, query = self.loss, episode.support, episode.query
-        return objective(self.weights, loss, support, query, 0)
+        x, y = _whole(episode)
+        prediction = self.network(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return self.costs(prediction, y)
 
 
 class Reptile(Adapting):
@@ -173,10 +177,8 @@ class Reptile(Adapting):
     """
 
     def forward(self, episode: Episode) -> Tensor:
-        pairs = zip(episode.support, episode.query, strict=True)
-        whole = tuple(torch.cat(pair, 1) for pair in pairs)
         found = adapt(
-            self.weights, self.loss, whole, self.steps, self.optimiser, 0,
+            self.weights, self.loss, _whole(episode), self.steps, self.optimiser, 0,
             names=self.names, tasks=True,
         )  # fmt: skip
         apart = [(w - found[n]).square().flatten(1).sum(1) for n, w in self.weights.items()]
@@ -204,3 +206,9 @@ class Implicit(Adapting):
     def forward(self, episode: Episode) -> Tensor:
         prediction = self.call(self.adapted(episode, self.steps), episode.query_x)
         return self.costs(prediction, episode.query_y)
+
+
+def _whole(episode: Episode) -> tuple[Tensor, Tensor]:
+    """Support and query as one set of examples, [N, K + Q, …]."""
+    x = torch.cat([episode.x, episode.query_x], 1)
+    return x, torch.cat([episode.y, episode.query_y], 1)

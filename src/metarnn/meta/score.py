@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metarnn.cells import check
 from metarnn.meta.episode import Episode
-from metarnn.meta.learners import Learner
+from metarnn.meta.learners import Adapting, Learner
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,31 @@ def score(
     found = torch.cat(values).double()
     spread = 1.96 * float(found.std()) / math.sqrt(len(found)) if len(found) > 1 else math.inf
     return Score(float(found.mean()), spread, len(found), transductive)
+
+
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+STEPS = (1, 3, 10, 30, 100)
+
+
+def fine_tuning(
+    learner: Adapting,
+    episodes: Sequence[Episode],
+    rates: Sequence[float] = RATES,
+    steps: Sequence[int] = STEPS,
+) -> tuple[float, int]:
+    """The rate and the number of updates that score best: those of a baseline, on valid tasks.
+
+    A network that was not trained to adapt has no rate of its own; with one that was chosen for
+    another method it would lose more than it has to.
+    """
+    usual, found = learner.lr, {}
+    try:
+        for rate in rates:
+            learner.lr = rate
+            found |= {(rate, count): score(learner, episodes, count).mean for count in steps}
+    finally:
+        learner.lr = usual
+    if not found:
+        check.refuse("rates and steps", (tuple(rates), tuple(steps)), "at least one of each")
+    # NaN is below no number.
+    return min(found, key=lambda pair: (math.isnan(found[pair]), found[pair]))

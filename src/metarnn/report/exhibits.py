@@ -19,6 +19,14 @@ def sample(text: str, caption: str) -> Markup:
     return figure(tag("div", text, cls="text", role="img", aria_label=caption), caption)
 
 
+def mapped(picture: str, field: str = "") -> Markup:
+    """A map of tasks (`report.task_map`), coloured by a field of their description."""
+    words = "Tasks never seen, by what the generator makes of them: near ones are alike"
+    colours = f", from blue to orange with {field}" if field else ""
+    below = "Below, how much each field of the description moves each weight."
+    return figure(Markup(picture), f"{words}{colours}. {below}")
+
+
 def translated(rows: Sequence[tuple[str, str, str]]) -> Markup:
     """Sources, what was made of them, and what was expected where that differs."""
     lines = [

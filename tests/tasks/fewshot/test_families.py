@@ -65,6 +65,22 @@ def test_what_is_to_be_forecast_follows_the_history(name):
     assert seam < 3 * steps
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_fresh_start_tells_nothing_of_the_parameters(name):
+    family = small(name, history=1, horizon=2, fresh=True, pools=(400, 10, 10))
+    episode = family.draw("train", 400, 10, 10, random())
+    start = episode.x.mean((1, 2, 3))
+    for values in episode.about.values():
+        assert abs(float(torch.corrcoef(torch.stack([start, values]))[0, 1])) < 0.15
+    both = torch.cat([episode.x, episode.query_x], 1)[:, :, 0, 0]
+    assert all(len(set(row.tolist())) == 20 for row in both)  # no example is there twice
+
+
+def test_more_examples_than_fresh_trajectories_are_refused():
+    with pytest.raises(ValueError, match="at most 20 with fresh=True"):
+        small(fresh=True).draw("train", 2, 21, 5, random())
+
+
 def test_noise_is_on_the_history_alone():
     exact, noisy = (small(noise=noise).draw("valid", 10, 3, 3, random()) for noise in (0.0, 0.1))
     assert torch.equal(exact.y, noisy.y)

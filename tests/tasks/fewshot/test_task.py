@@ -13,6 +13,7 @@ from metarnn.tasks.fewshot import (
     waves,
 )
 from metarnn.tasks.fewshot.methods import STEPPING
+from metarnn.tasks.fewshot.presets import PRESETS
 from metarnn.tasks.task import Shard
 from metarnn.training import Settings, Trainer
 
@@ -118,13 +119,17 @@ def test_sinusoids_reach_the_published_scores(name):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_systems_with_parameters_never_seen_are_forecast_best_by_those_who_learned_to_adapt():
-    def scores(method):
-        options = LearnerOptions(method, width=32, inner_steps=3, inner_lr=0.5)
-        task = {"batch": 16, "test_steps": (0, 1, 3)}
-        return trained(Dynamics(history=2), options, 3000, lr=3e-3, task=task)
+@pytest.mark.parametrize("name", ["vanderpol", "lorenz", "mackeyglass"])
+def test_systems_with_parameters_never_seen_are_forecast_best_by_those_who_learned_to_adapt(name):
+    preset = PRESETS[name]
+    family = Dynamics(name, preset["history"], fresh=preset.get("fresh", False))
 
-    joint, learned, hyper = (scores(method) for method in ("joint", "metasgd", "hyper-metadata"))
-    best = min(joint["mse"], joint["mse_after_1"], joint["mse_after_0"])  # fine-tuned or not
-    assert learned["mse"] + learned["mse_interval"] < 0.8 * best
+    def scores(method):
+        taking = {key: preset[key] for key in ("width", "inner_steps", "inner_lr")}
+        task = {"batch": preset["batch"], "test_steps": (3,)}
+        return trained(family, LearnerOptions(method, **taking), 4000, lr=preset["lr"], task=task)
+
+    joint, learned, hyper = (scores(method) for method in ("joint", "maml", "hyper-metadata"))
+    best = min(joint["mse"], joint["mse_after_0"])  # fine-tuned, with what is best on valid tasks
+    assert learned["mse"] + learned["mse_interval"] < 0.9 * best
     assert hyper["mse"] < 0.5 * best

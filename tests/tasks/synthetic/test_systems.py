@@ -31,8 +31,9 @@ def test_mackey_glass_grows_by_as_much_as_it_decays_at_one():
 
 
 def test_tensors_of_many_tasks_at_once_are_as_good_as_numbers():
-    x, v, mu = torch.randn(3, 5, dtype=torch.float64)
-    found = torch.stack(systems.van_der_pol(x, v, mu=mu), 1)
+    x, v, mu, strength = torch.randn(4, 5, dtype=torch.float64)
+    found = torch.stack(systems.van_der_pol(x, v, mu=mu, k=strength), 1)
     for k in range(5):
-        alone = systems.van_der_pol(float(x[k]), float(v[k]), mu=float(mu[k]))
+        given = {"mu": float(mu[k]), "k": float(strength[k])}
+        alone = systems.van_der_pol(float(x[k]), float(v[k]), **given)
         assert found[k].tolist() == pytest.approx(list(alone))

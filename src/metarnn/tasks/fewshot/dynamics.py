@@ -27,6 +27,8 @@ class System:
     width    numbers of a state that are seen
     scale    (mean, spread) that they are brought to 0 and 1 with, the same for all tasks
     apart    time from one observation to the next; `substeps` of the solver lie between
+    simulate (system, parameters [count] each, settle, length, random) -> [count, length, width],
+             from starts drawn at random, after `settle` observations that are not kept
     """
 
     ranges: Mapping[str, tuple[float, float]]
@@ -34,33 +36,40 @@ class System:
     scale: tuple[float, float]
     apart: float
     substeps: int
-    simulate: Callable[[System, Columns, int, Generator], Tensor]
+    simulate: Callable[[System, Columns, int, int, Generator], Tensor]
 
 
-def _flow(equations: Callable[..., tuple[Tensor, ...]], size: int, lift: float) -> Any:
-    def simulate(system: System, p: Columns, length: int, random: Generator) -> Tensor:
+def _flow(
+    equations: Callable[..., tuple[Tensor, ...]], centre: tuple[float, ...], spread: float
+) -> Any:
+    """Starts are normal, about a centre: as wide as the attractors are."""
+
+    def simulate(system: System, p: Columns, settle: int, length: int, random: Generator) -> Tensor:
         count = len(next(iter(p.values())))
-        start = torch.randn(count, size, generator=random, dtype=torch.float64) + lift
+        start = torch.randn(count, len(centre), generator=random, dtype=torch.float64)
+        start = spread * start + torch.tensor(centre, dtype=torch.float64)
 
         def field(s: Tensor) -> Tensor:
             return torch.stack(equations(*s.unbind(-1), **p), -1)
 
-        s, found = start, []
-        for _ in range(length + SETTLE):
+        s, found = start, [start]
+        for _ in range(settle + length - 1):
             for _ in range(system.substeps):
                 s = systems.runge_kutta(field, s, system.apart / system.substeps)
             found.append(s)
-        return torch.stack(found[SETTLE:], 1)
+        return torch.stack(found[settle:], 1)
 
     return simulate
 
 
-def _mackey_glass(system: System, p: Columns, length: int, random: Generator) -> Tensor:
+def _mackey_glass(
+    system: System, p: Columns, settle: int, length: int, random: Generator
+) -> Tensor:
     """By Heun's method, on a grid that τ is rounded to."""
     count, dt = len(p["tau"]), system.apart / system.substeps
     delay = (p["tau"] / dt).round().long()
     past = int(delay.max())
-    steps = (length + SETTLE) * system.substeps
+    steps = (settle + length - 1) * system.substeps
     x = torch.zeros(count, past + 1 + steps, dtype=torch.float64)
     x[:, : past + 1] = 0.8 + 0.4 * torch.rand(count, 1, generator=random, dtype=torch.float64)
     rows = torch.arange(count)
@@ -73,11 +82,11 @@ def _mackey_glass(system: System, p: Columns, length: int, random: Generator) ->
         k1 = slope(now, x[rows, t - delay])
         k2 = slope(now + dt * k1, x[rows, t + 1 - delay])
         x[:, t + 1] = now + dt / 2 * (k1 + k2)
-    seen = x[:, past + 1 :][:, system.substeps - 1 :: system.substeps]
-    return seen[:, SETTLE:].unsqueeze(-1)
+    return x[:, past :: system.substeps][:, settle:].unsqueeze(-1)
 
 
 SETTLE = 40  # observations before the first one kept: the way to the attractor is passed over
+FRESH = 40  # trajectories of a task where each example is one of its own, half of them for support
 BINS = 20  # parts of the first parameter's range, of 5 in a row one is for valid, one for test
 
 SYSTEMS = {
@@ -87,10 +96,15 @@ SYSTEMS = {
         (10.0, 15.0),
         0.05,
         5,
-        _flow(systems.lorenz, 3, 5.0),
+        _flow(systems.lorenz, (0.0, 0.0, 25.0), 10.0),
     ),
     "vanderpol": System(
-        {"mu": (0.2, 6.0)}, 2, (0.0, 2.0), 0.25, 8, _flow(systems.van_der_pol, 2, 0.0)
+        {"mu": (0.2, 4.0), "k": (0.3, 4.0)},
+        2,
+        (0.0, 2.0),
+        0.25,
+        16,
+        _flow(systems.van_der_pol, (0.0, 0.0), 1.0),
     ),
     "mackeyglass": System(
         {"tau": (12.0, 30.0), "b": (0.18, 0.24), "c": (0.09, 0.12)},
@@ -119,16 +133,17 @@ def parameters(system: System, split: str, count: int, random: Generator) -> dic
 
 
 @cache
-def _orbits(name: str, split: str, count: int, length: int, seed: int) -> Any:
-    """Tasks of a split, made once: their parameters and trajectories, [count, length, width]."""
+def _orbits(name: str, split: str, count: int, each: int, settle: int, length: int, seed: int):
+    """Tasks of a split, made once: parameters and trajectories, [count, each, length, width]."""
     system = SYSTEMS[name]
     random = torch.Generator().manual_seed(1000 * seed + SPLITS.index(split))
     p = parameters(system, split, count, random)
     mean, spread = system.scale
-    found = (system.simulate(system, p, length, random) - mean) / spread
+    repeated = {n: v.repeat_interleave(each) for n, v in p.items()}
+    found = (system.simulate(system, repeated, settle, length, random) - mean) / spread
     if not found.isfinite().all():
         check.refuse("system", name, "trajectories that stay finite")
-    return {n: v.float() for n, v in p.items()}, found.float()
+    return {n: v.float() for n, v in p.items()}, found.float().unflatten(0, (count, each))
 
 
 @dataclass(frozen=True)
@@ -138,14 +153,17 @@ class Dynamics:
     system   "lorenz", "vanderpol" or "mackeyglass"
     noise    standard deviation of what is added to a history: parameters that could be told from an
              exact one then take examples to be known
+    fresh    every example is a trajectory of its own, from a start drawn at random; else all are
+             pieces of one that has come to its attractor, where a state tells of the parameters
     pools    how many tasks the splits have
-    length   observations of each task
+    length   observations of a trajectory that examples are pieces of
     """
 
     system: str = "vanderpol"
     history: int = 4
     horizon: int = 8
     noise: float = 0.0
+    fresh: bool = False
     pools: tuple[int, int, int] = (1000, 200, 600)
     length: int = 200
     seed: int = 0
@@ -170,18 +188,17 @@ class Dynamics:
 
     def draw(self, split: str, tasks: int, shots: int, queries: int, random: Generator) -> Episode:
         count = self.pools[SPLITS.index(check.one_of("split", split, SPLITS))]
-        about, orbits = _orbits(self.system, split, count, self.length, self.seed)
-        window = self.history + self.horizon
-        # Support and query come from the two halves of a trajectory: they never overlap.
-        half = self.length // 2
         which = torch.randint(count, (tasks,), generator=random)
         if tasks <= count and split != "train":
             which = torch.randperm(count, generator=random)[:tasks]
+        window = self.history + self.horizon
+        if self.fresh:
+            about, orbits = _orbits(self.system, split, count, FRESH, 0, window, self.seed)
+        else:
+            about, orbits = _orbits(self.system, split, count, 1, SETTLE, self.length, self.seed)
         parts = []
-        for begin, size in ((0, shots), (half, queries)):
-            at = torch.randint(half - window, (tasks, size, 1), generator=random)
-            times = begin + at + torch.arange(window)
-            found = orbits[which.view(-1, 1, 1), times]
+        for half, size in enumerate((shots, queries)):
+            found = self._examples(orbits[which], half, size, random)
             history = found[:, :, : self.history]
             if self.noise:
                 history = history + self.noise * torch.randn(history.shape, generator=random)
@@ -189,6 +206,22 @@ class Dynamics:
         x, y, query_x, query_y = parts
         known = {name: value[which] for name, value in about.items()}
         return Episode(x, y, query_x, query_y, known)
+
+    def _examples(self, orbits: Tensor, half: int, size: int, random: Generator) -> Tensor:
+        """Windows of each task's trajectories, [tasks, size, window, width].
+
+        Support and query come from two halves, of the trajectories or of one: they never overlap.
+        """
+        tasks, each, length, _ = orbits.shape
+        rows = torch.arange(tasks).view(-1, 1, 1)
+        window = torch.arange(self.history + self.horizon)
+        if self.fresh:
+            if size > each // 2:
+                check.refuse("shots or queries", size, f"at most {each // 2} with fresh=True")
+            order = torch.rand(tasks, each // 2, generator=random).argsort(1)[:, :size]
+            return orbits[rows, half * (each // 2) + order.unsqueeze(-1), window]
+        at = torch.randint(length // 2 - len(window), (tasks, size, 1), generator=random)
+        return orbits[rows, 0, half * (length // 2) + at + window]
 
     def network(self, hidden: int, kind: str) -> nn.Module:
         return SequenceNet(self.inputs, hidden, (self.horizon, self.inputs), kind)

@@ -33,6 +33,16 @@ _SEQUENCES: dict[str, Any] = {
     "test_steps": (1, 3),
 }
 
+_SYSTEM: dict[str, Any] = {
+    **_SEQUENCES,
+    "method": "maml",
+    "history": 1,
+    "inner_lr": 0.5,
+    "test_steps": (1, 10, 3),
+    "lr": 3e-3,
+    "steps": 7000,
+}
+
 _CLASSES: dict[str, Any] = {**_SEQUENCES, "shots": 1, "queries": 5, "steps": 1000}
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -46,16 +56,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "inner_lr": 0.02,
         "steps": 24_000,
     },
-    # A short history tells little of the parameters: that takes examples of the task.
-    "dynamics": {
-        **_SEQUENCES,
-        "family": "vanderpol",
-        "method": "metasgd",
-        "history": 2,
-        "inner_lr": 0.5,
-        "lr": 3e-3,
-        "steps": 4000,
-    },
+    # A history so short that it does not tell the parameters: that takes examples of the task.
+    "vanderpol": {**_SYSTEM, "family": "vanderpol", "fresh": True, "inner_lr": 1.5},
+    "lorenz": {**_SYSTEM, "family": "lorenz", "fresh": True},
+    "mackeyglass": {**_SYSTEM, "family": "mackeyglass", "history": 4},
     "waves": {**_CLASSES, "family": "waves"},
     "sequences": {**_CLASSES, "family": "sequences"},
     "images": {**_CLASSES, "family": "images"},

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from torch import Generator
 
 from metarnn.cells import check
-from metarnn.meta import Episode, Learner, accuracy, score
+from metarnn.meta import Episode, Joint, Learner, accuracy, fine_tuning, score
 from metarnn.meta.learners import Adapting
 from metarnn.tasks.fewshot.family import SPLITS, Family
 from metarnn.tasks.task import Loss, Shard
 
 TOGETHER = 100  # tasks of an evaluation that are computed at once
+TUNING = 200  # tasks that a rate of fine-tuning is chosen on
 
 
 class EpisodeBatches:
@@ -107,8 +108,27 @@ class FewShotTask:
             yield every.part(slice(at, at + TOGETHER))
 
     def evaluate(self, model: Any, split: str = "valid") -> dict[str, float]:
-        """Means over tasks, each with half the width of its 95% interval."""
-        steps = list(self.test_steps) if _steps(model) else []
+        """Means over tasks, each with half the width of its 95% interval.
+
+        One network for all tasks is fine-tuned for the test split only, with what is best on the
+        valid tasks.
+        """
+        if isinstance(model, Joint):
+            return self._evaluate_joint(model, split)
+        return self._evaluate(model, split, list(self.test_steps) if _steps(model) else [])
+
+    def _evaluate_joint(self, model: Joint, split: str) -> dict[str, float]:
+        if split != "test":
+            return self._evaluate(model, split, [0])
+        usual, few = model.lr, replace(self, tasks=min(self.tasks, TUNING))
+        model.lr, steps = fine_tuning(model, list(few.episodes("valid")))
+        try:
+            found = self._evaluate(model, split, [0, steps])
+        finally:
+            tuned, model.lr = model.lr, usual
+        return {**found, "fine_tuning_rate": tuned, "fine_tuning_steps": steps}
+
+    def _evaluate(self, model: Any, split: str, steps: list[int]) -> dict[str, float]:
         found: dict[str, float] = {}
         every = list(self.episodes(split))
         classes = self.family.criterion == "cross_entropy"

@@ -11,9 +11,9 @@ def lorenz(x: Any, y: Any, z: Any, *, sigma: Any, rho: Any, beta: Any) -> tuple[
     return sigma * (y - x), x * (rho - z) - y, x * y - beta * z
 
 
-def van_der_pol(x: Any, v: Any, *, mu: Any) -> tuple[Any, Any]:
-    """ẍ = μ(1 - x²)ẋ - x, as ẋ = v and v̇."""
-    return v, mu * (1 - x * x) * v - x
+def van_der_pol(x: Any, v: Any, *, mu: Any, k: Any = 1.0) -> tuple[Any, Any]:
+    """ẍ = μ(1 - x²)ẋ - k x, as ẋ = v and v̇; a spring of strength k pulls."""
+    return v, mu * (1 - x * x) * v - k * x
 
 
 def mackey_glass(late: Any, *, b: Any) -> Any:

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from metarnn.search import Search, SearchOptions, UnitSpace
-from metarnn.search.strategies import STRATEGIES
+from metarnn.search.strategies import STRATEGIES, scratch
 from metarnn.search.strategies.random_search import RandomSearch
 from metarnn.training import Folder, Settings
 from metarnn.training.interrupt import Interrupted
+from metarnn.training.position import Position
 from tests.helpers import planted
 
 SPACE = UnitSpace(slots=("lin", "lin", "mix"), states=1)
@@ -145,3 +146,12 @@ def test_the_three_parts_of_the_data_are_used_as_said(monkeypatch):
         ("scores", "weights", "valid"),
         ("scores", "structure", "valid"),
     }
+
+
+def test_evolution_tries_no_unit_twice(monkeypatch):
+    monkeypatch.setattr(scratch, "trained_briefly", lambda *given: (1.0, Position()))
+    strategy = search("evolution").strategy
+    for _ in range(40):
+        strategy.step()
+    children = [SPACE.genotype(each.choices) for each in strategy.tried][OPTIONS.population :]
+    assert len(set(children)) == len(children) == 37

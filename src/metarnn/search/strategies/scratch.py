@@ -16,6 +16,8 @@ from metarnn.training import NotFinite, Trainer, generators
 from metarnn.training.interrupt import Interrupted
 from metarnn.training.position import Position
 
+TRIES = 100  # neighbours drawn until one is new
+
 
 @dataclass
 class Candidate:
@@ -39,6 +41,16 @@ class Scratch(Strategy):
 
     def propose(self) -> Choices:
         raise NotImplementedError
+
+    def neighbour(self, choices: Choices) -> Choices:
+        """A neighbour that was not tried yet; a step further where all of the nearest were."""
+        known = {self.space.genotype(each.choices) for each in self.tried}
+        found = choices
+        for k in range(TRIES):
+            found = self.space.mutate(choices if k % 10 else found, self.random)
+            if self.space.genotype(found) not in known:
+                break
+        return found
 
     def step(self) -> None:
         choices = self.propose()

@@ -12,7 +12,7 @@ from metarnn.search.problem import Unit
 from metarnn.search.space import Choices
 from metarnn.search.strategies.base import Given, Strategy
 from metarnn.tasks.task import Task
-from metarnn.training import NotFinite, Trainer, generators
+from metarnn.training import Trainer, generators
 from metarnn.training.interrupt import Interrupted
 from metarnn.training.position import Position
 
@@ -101,7 +101,7 @@ def trained_briefly(
     trainer = Trainer(given.problem.weights, model, settings, world=given.world)
     try:
         result = trainer.fit()
-    except NotFinite:
+    except ArithmeticError:  # not finite, or it spiked too often
         return float("inf"), trainer.at
     if result.reason == "interrupted":
         raise Interrupted(result.signal)

@@ -80,3 +80,15 @@ def test_what_cannot_be_searched_is_refused_in_a_line(flags, message, text, tmp_
     assert main(call) == 2
     said = capsys.readouterr().err
     assert message in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["darts", "written"])
+def test_a_mixture_survives_the_default_settings(strategy, tmp_path):
+    """Without bounds on its state the mixture of `darts` was lost after 110 updates."""
+    rest = ["--candidate-steps", "1", "--polish", "0", "--finalists", "1", "--finalist-steps", "1"]
+    verdict = ["--random-units", "1", "--verdict-steps", "1", "--seeds", "1", "--params", "20k"]
+    flags = ["--strategy", strategy, "--minutes", "0", "--steps", "200", "--out", str(tmp_path)]
+    assert main(["search", "lm", *flags, *rest, *verdict]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["structure_loss"] < lines[0]["structure_loss"] < 3

@@ -168,6 +168,17 @@ def test_a_context_delayed_does_not_see_the_input_of_its_own_step():
         assert same == [True, True, delay, False, False]
 
 
+def test_who_watches_around_another_sees_what_that_one_sees():
+    layer = MetaRecurrent(cells.GRU(3, 4), dtype=torch.float64)
+    with hyper.watch() as outer:
+        with hyper.watch() as inner:
+            layer(randn(5, 2, 3))
+        layer(randn(5, 2, 3))
+    assert len(inner) == 1
+    assert len(outer) == 2
+    assert outer[0] is inner[0]
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("options", CAUSAL.values(), ids=CAUSAL)

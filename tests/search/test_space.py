@@ -12,6 +12,7 @@ from metarnn.cells import shapes
 from metarnn.graph import GraphCell, from_json, to_json
 from metarnn.layers import Recurrent
 from metarnn.search import DartsSpace, Genotype, UnitSpace, known
+from metarnn.search.space import BOUND
 
 
 def name(space) -> str:
@@ -155,6 +156,20 @@ def test_a_mixture_with_shares_of_0_and_1_is_the_unit_of_those_choices(space):
         unit = space.genotype(choices).cell(I, H)
         derived = outputs(unit, space.inherited(choices, weights, H), x)
         torch.testing.assert_close(derived, outputs(mixture, weights, x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("space", [UnitSpace(), DartsSpace(nodes=3)], ids=name)
+def test_no_weights_make_a_mixture_run_off(space):
+    torch.manual_seed(0)
+    layer = Recurrent(space.mixture(I, H), engine="eager")
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight.mul_(10)
+        layer.weights(0)["mix"].copy_(space.probabilities(torch.zeros(sum(space.sizes))))
+    output, _ = layer(torch.randn(20, B, I))
+    output.square().mean().backward()
+    assert output.abs().max() <= BOUND
+    assert all(weight.grad.isfinite().all() for weight in layer.parameters())
 
 
 SMALL = UnitSpace(slots=("lin", "lin", "mix", "lin", "mix"))

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from metarnn.search import Search, SearchOptions, UnitSpace
-from metarnn.search.strategies import STRATEGIES
+from metarnn.search import Search, SearchOptions, UnitSpace, known
+from metarnn.search.strategies import STRATEGIES, Given, scratch
 from metarnn.search.strategies.random_search import RandomSearch
 from metarnn.training import Folder, Settings
 from metarnn.training.interrupt import Interrupted
+from metarnn.training.position import Position
+from metarnn.training.spike import Spikes
 from tests.helpers import planted
 
 SPACE = UnitSpace(slots=("lin", "lin", "mix"), states=1)
@@ -34,6 +36,7 @@ KINDS = {
     "darts, difference": {"strategy": "darts", "order": 2, "hessian": "difference"},
     "darts, perturbation": {"strategy": "darts", "selection": "perturbation"},
     "gdas": {"strategy": "gdas"},
+    "written": {"strategy": "written"},
     "random-sharing": {"strategy": "random-sharing"},
     "enas": {"strategy": "enas"},
     "random": {"strategy": "random"},
@@ -145,3 +148,19 @@ def test_the_three_parts_of_the_data_are_used_as_said(monkeypatch):
         ("scores", "weights", "valid"),
         ("scores", "structure", "valid"),
     }
+
+
+def test_evolution_tries_no_unit_twice(monkeypatch):
+    monkeypatch.setattr(scratch, "trained_briefly", lambda *given: (1.0, Position()))
+    strategy = search("evolution").strategy
+    for _ in range(40):
+        strategy.step()
+    children = [SPACE.genotype(each.choices) for each in strategy.tried][OPTIONS.population :]
+    assert len(set(children)) == len(children) == 37
+
+
+def test_a_unit_whose_loss_spikes_too_often_is_as_bad_as_can_be(monkeypatch):
+    monkeypatch.setattr(Spikes, "seen", lambda self, loss: True)
+    given = Given(planted.problem(sequences=32), SPACE, replace(SETTINGS, spike=3.0), OPTIONS)
+    score, _ = scratch.trained_briefly(given, known.ELMAN.cell, 3, seed=0)
+    assert score == float("inf")

@@ -16,7 +16,7 @@ from metarnn.cells import Cell, Drive, Map, State, Theta, check
 from metarnn.cells.base import POINTWISE
 from metarnn.search import known
 from metarnn.search.genotype import ACTIVATIONS, Genotype
-from metarnn.search.space import Choices, Decision, Shares, Space, weighted
+from metarnn.search.space import Choices, Decision, Shares, Space, bounded, weighted
 
 
 @dataclass(frozen=True)
@@ -128,4 +128,4 @@ class DartsMixture(Cell):
         first, *others = nodes[1:]
         for s in others:
             first = first + s
-        return (first * (1 / self.space.nodes),)
+        return bounded([first * (1 / self.space.nodes)])

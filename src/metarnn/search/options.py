@@ -8,7 +8,7 @@ from typing import Literal
 from metarnn.cells import check
 from metarnn.search.bilevel import HESSIANS
 
-STRATEGIES = ("darts", "gdas", "random-sharing", "enas", "random", "evolution")
+STRATEGIES = ("darts", "gdas", "written", "random-sharing", "enas", "random", "evolution")
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,13 @@ class SearchOptions:
     """How to search. Each field is a flag of `metarnn search` and a key of `config.toml`.
 
     The budget (steps or minutes) and how weights are trained are those of `training.Settings`. A
-    step is an update of weights: of shared ones with darts, gdas, random-sharing and enas; with
-    random and evolution, of the weights of one candidate after the other.
+    step is an update of weights: of shared ones with darts, gdas, written, random-sharing and
+    enas; with random and evolution, of the weights of one candidate after the other.
     """
 
-    strategy: Literal["darts", "gdas", "random-sharing", "enas", "random", "evolution"] = (
-        "evolution"
-    )
+    strategy: Literal[
+        "darts", "gdas", "written", "random-sharing", "enas", "random", "evolution"
+    ] = "evolution"
     """How the space is searched."""
     search_width: int = 64
     """Hidden units of a layer while searching."""
@@ -34,14 +34,14 @@ class SearchOptions:
     hessian: Literal["exact", "difference"] = "exact"
     """darts of order 2: how the product with the second derivatives is computed."""
     alpha_lr: float = 3e-3
-    """darts, gdas, enas: learning rate of the structure, or of the controller."""
+    """darts, gdas, written, enas: learning rate of the structure, or of what writes or draws it."""
     alpha_decay: float = 1e-3
-    """darts, gdas: pull of the logits towards zero, that is of options towards equal shares."""
+    """darts, gdas, written: pull of the logits towards zero, that is towards equal shares."""
     alpha_warmup: int = 0
     """Updates of the weights before the first of the structure."""
     temperature: tuple[float, float] = (1.0, 0.2)
-    """darts, gdas: that of the softmax, or of the sampling, at the beginning and at the end. The
-    mixture is the more decided the lower it is, until it is the unit that is derived from it."""
+    """darts, gdas, written: that of the softmax, or of the sampling, at the beginning and at the
+    end. The mixture is the more decided the lower it is, until it is the unit derived from it."""
     selection: Literal["argmax", "perturbation"] = "argmax"
     """darts, gdas: take the option with the greatest share, or the one whose loss hurts most."""
     entropy_bonus: float = 1e-2
@@ -87,3 +87,8 @@ class SearchOptions:
             check.refuse("temperature", self.temperature, "numbers above 0")
         if self.tournament > self.population:
             check.refuse("tournament", self.tournament, f"at most population={self.population}")
+
+    def temperature_at(self, done: float) -> float:
+        """That of the softmax when this share of the search is done."""
+        first, last = self.temperature
+        return first * (last / first) ** done

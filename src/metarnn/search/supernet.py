@@ -28,11 +28,7 @@ class Supernet:
                         self.places.append((layer, name))
         if not self.places:
             check.refuse("model", type(model).__name__, "one with the unit it was given in a layer")
-        draw = torch.Generator().manual_seed(seed)
-        # Nearly the same for all options, as in DARTS.
-        start = 1e-3 * torch.randn(sum(space.sizes), generator=draw)
-        device = next(model.parameters()).device
-        self.alpha = start.to(device).requires_grad_()
+        self.alpha = start(space, seed, next(model.parameters()).device)
         self.use(self.mixture())
 
     def mixture(self, temperature: float = 1.0) -> Tensor:
@@ -47,3 +43,17 @@ class Supernet:
         for layer, name in self.places:
             dtype = next(layer.parameters()).dtype
             setattr(layer, name, mix.to(dtype))
+
+
+def start(space: Space, seed: int, device: torch.device) -> Tensor:
+    """Logits to begin with: nearly the same for all options, as in DARTS."""
+    draw = torch.Generator().manual_seed(seed)
+    return (1e-3 * torch.randn(sum(space.sizes), generator=draw)).to(device).requires_grad_()
+
+
+def replaced(model: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    """Put one part of a model in the place of another, wherever that is."""
+    for part in list(model.modules()):
+        for name, child in part.named_children():
+            if child is old:
+                setattr(part, name, new)

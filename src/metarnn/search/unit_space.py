@@ -13,7 +13,7 @@ from torch import Tensor
 from metarnn.cells import Cell, Drive, Map, State, Theta, check
 from metarnn.cells.base import POINTWISE
 from metarnn.search.genotype import ACTIVATIONS, STATES, Genotype, Operation, map_name
-from metarnn.search.space import Choices, Decision, Shares, Space, weighted
+from metarnn.search.space import Choices, Decision, Shares, Space, bounded, weighted
 from metarnn.search.stability import is_bounded, is_neat
 
 OPERATIONS = ("act", "sum", "prod", "blend")
@@ -296,7 +296,7 @@ class Mixture(Cell):
                 total = total + q * products[source][..., gate : gate + H]
             acts = shares.of(f"{node}.act")
             values[node] = weighted((share, POINTWISE[f](total)) for f, share in acts.items())
-        return tuple(shares.pick(f"{name}'", values) for name in space.old)
+        return bounded([shares.pick(f"{name}'", values) for name in space.old])
 
     def _mixed(self, shares: Shares, node: str, values: Mapping[str, Tensor]) -> Tensor:
         a, *rest = (shares.pick(f"{node}.{role}", values) for role in self.space.roles)

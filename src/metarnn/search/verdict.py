@@ -20,7 +20,7 @@ from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language.model import count_parameters, solve_width
 from metarnn.tasks.task import COUNTS, Measure, measure_of
 from metarnn.tasks.unit import META
-from metarnn.training import Folder, NotFinite, Settings, Trainer, World, generators
+from metarnn.training import Folder, Settings, Trainer, World, generators
 from metarnn.training.interrupt import Interrupted, Interruption
 from metarnn.training.progress import SILENT, Named, Progress
 
@@ -276,7 +276,7 @@ def _trained(
         trainer.resume()
     try:
         result = trainer.fit()
-    except NotFinite:
+    except ArithmeticError:  # not finite, or it spiked too often
         scores = _failed(problem, model)
     else:
         if result.reason == "interrupted":

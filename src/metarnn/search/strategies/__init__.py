@@ -7,10 +7,12 @@ from metarnn.search.strategies.evolution import Evolution
 from metarnn.search.strategies.gdas import Gdas
 from metarnn.search.strategies.random_search import RandomSearch
 from metarnn.search.strategies.random_sharing import RandomSharing
+from metarnn.search.strategies.written import Written
 
 STRATEGIES: dict[str, type[Strategy]] = {
     "darts": Darts,
     "gdas": Gdas,
+    "written": Written,
     "random-sharing": RandomSharing,
     "enas": Enas,
     "random": RandomSearch,

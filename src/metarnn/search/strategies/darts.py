@@ -33,8 +33,7 @@ class Darts(Shared):
         self.ahead = self.reads(given.problem.weights)
 
     def temperature(self) -> float:
-        first, last = self.options.temperature
-        return first * (last / first) ** self.done()
+        return self.options.temperature_at(self.done())
 
     def mixture(self) -> Tensor:
         return self.net.mixture(self.temperature())

@@ -32,7 +32,8 @@ class Evolution(Scratch):
         alive = self.tried[-size:]
         drawn = self.random.sample(alive, self.options.tournament)
         parent = min(drawn, key=lambda each: each.score)
-        return self.space.mutate(parent.choices, self.random)
+        # Training is the same each time: a unit tried again would tell nothing.
+        return self.neighbour(parent.choices)
 
 
 def ancestors(space: Space, names: Iterable[str]) -> Iterator[Choices]:

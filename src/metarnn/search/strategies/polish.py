@@ -9,8 +9,6 @@ from metarnn.search.space import Choices
 from metarnn.search.strategies.base import Given
 from metarnn.search.strategies.scratch import Scratch
 
-TRIES = 100  # neighbours drawn until one is new
-
 
 class Polish(Scratch):
     """Some units, then neighbours of the best so far, one decision made otherwise in each.
@@ -31,14 +29,7 @@ class Polish(Scratch):
         if len(self.tried) < len(self.units):
             return self.units[len(self.tried)]
         best = min(self.tried, key=lambda each: each.score).choices
-        known = {self.space.genotype(each.choices) for each in self.tried}
-        neighbour = best
-        for k in range(TRIES):
-            # With all of the nearest tried, it may be a step further.
-            neighbour = self.space.mutate(best if k % 10 else neighbour, self.random)
-            if self.space.genotype(neighbour) not in known:
-                break
-        return neighbour
+        return self.neighbour(best)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "units": [list(choices) for choices in self.units]}

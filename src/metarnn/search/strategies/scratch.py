@@ -12,9 +12,11 @@ from metarnn.search.problem import Unit
 from metarnn.search.space import Choices
 from metarnn.search.strategies.base import Given, Strategy
 from metarnn.tasks.task import Task
-from metarnn.training import NotFinite, Trainer, generators
+from metarnn.training import Trainer, generators
 from metarnn.training.interrupt import Interrupted
 from metarnn.training.position import Position
+
+TRIES = 100  # neighbours drawn until one is new
 
 
 @dataclass
@@ -39,6 +41,16 @@ class Scratch(Strategy):
 
     def propose(self) -> Choices:
         raise NotImplementedError
+
+    def neighbour(self, choices: Choices) -> Choices:
+        """A neighbour that was not tried yet; a step further where all of the nearest were."""
+        known = {self.space.genotype(each.choices) for each in self.tried}
+        found = choices
+        for k in range(TRIES):
+            found = self.space.mutate(choices if k % 10 else found, self.random)
+            if self.space.genotype(found) not in known:
+                break
+        return found
 
     def step(self) -> None:
         choices = self.propose()
@@ -89,7 +101,7 @@ def trained_briefly(
     trainer = Trainer(given.problem.weights, model, settings, world=given.world)
     try:
         result = trainer.fit()
-    except NotFinite:
+    except ArithmeticError:  # not finite, or it spiked too often
         return float("inf"), trainer.at
     if result.reason == "interrupted":
         raise Interrupted(result.signal)

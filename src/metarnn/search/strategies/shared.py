@@ -27,13 +27,20 @@ class Shared(Strategy):
     def __init__(self, given: Given) -> None:
         super().__init__(given)
         generators.seed_all(given.settings.seed)
-        model = given.problem.model(given.space.mixture, given.options.search_width)
-        self.net = Supernet(given.space, model.to(given.world.device), given.settings.seed)
-        self.trainer = Trainer(given.problem.weights, model, given.settings, world=given.world)
+        self.net = self.supernet()
+        self.trainer = Trainer(
+            given.problem.weights, self.net.model, given.settings, world=given.world
+        )
         self.reader = self.reads(given.problem.structure)
         self.first_loss: float | None = None
         self.gradient_norm = 0.0
         self.optimizer: torch.optim.Optimizer | None = None
+
+    def supernet(self) -> Supernet:
+        """The model whose units are mixtures."""
+        given = self.given
+        model = given.problem.model(given.space.mixture, given.options.search_width)
+        return Supernet(given.space, model.to(given.world.device), given.settings.seed)
 
     @property
     def at(self) -> Position:
@@ -55,6 +62,10 @@ class Shared(Strategy):
     def sampled(self) -> Tensor | Choices:
         """The shares that the next update of the weights is made with."""
         raise NotImplementedError
+
+    def undecided(self) -> Tensor:
+        """What the net takes to compute with the shares as they are now."""
+        return self.mixture().detach()
 
     def reads(self, task: Task) -> Reader:
         return Reader(task, self.trainer.parts.shards, self.given.settings.precision)
@@ -81,7 +92,7 @@ class Shared(Strategy):
 
     def measure(self) -> dict[str, float]:
         mix = self.mixture().detach()
-        mixed, derived = self.score(mix), self.score(self.space.likeliest(mix))
+        mixed, derived = self.score(self.undecided()), self.score(self.space.likeliest(mix))
         self.first_loss = mixed if self.first_loss is None else self.first_loss
         guards.check_loss(self.first_loss, mixed)
         guards.check_mix(self.space, mix)

@@ -30,8 +30,8 @@ class Program:
 
     `arrays` lists them as (kind, name): inputs and outputs [T, B, n], contexts [B, n], vectors
     [n], states [slots, B, n] (the state before step s is in slot s % slots; of a single step the
-    state after it, [B, n]) and their initial values [B, n], weights and biases of maps, scratch of
-    `scratch[name]` numbers a sequence, packed weights.
+    state after it, [B, n]), their initial and (but for a single step) final values [B, n], weights
+    and biases of maps, scratch of `scratch[name]` numbers a sequence, packed weights.
     """
 
     source: str
@@ -112,5 +112,7 @@ def _work(layout: Layout, body: list[str], backward: bool, single: bool) -> list
         f"const long t = {'T - 1 - s' if backward else 's'};",
         *layout.each,
         *body,
-        "} }",
+        "}",
+        *([] if single else ["meet(J, me, &round);", *layout.last]),
+        "}",
     ]

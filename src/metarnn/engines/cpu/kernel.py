@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -111,12 +111,22 @@ class Kernel:
         self._spare: list[Frame] = []
 
     def __call__(
-        self, arrays: Mapping[tuple[str, str], Tensor], slots: list[int], steps: int, batch: int
+        self,
+        places: Sequence[int | None],
+        tensors: Sequence[Tensor],
+        slots: list[int],
+        steps: int,
+        batch: int,
     ) -> None:
-        """Run over all steps. Arrays are contiguous, of the kernel's type; slots see `Program`."""
+        """Run over all steps, each tensor in its place among the pointers, or in none.
+
+        Tensors are contiguous and of the kernel's type; slots see `Program`.
+        """
         frame = self.open(batch)
-        for key, place in self.given.items():
-            frame.pointers[place] = arrays[key].data_ptr()
+        pointers = frame.pointers
+        for place, tensor in zip(places, tensors, strict=True):
+            if place is not None:
+                pointers[place] = tensor.data_ptr()
         frame.numbers[SLOTS:] = slots
         self.run(frame, steps)
 

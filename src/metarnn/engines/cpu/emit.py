@@ -12,7 +12,7 @@ from pathlib import Path
 
 from metarnn.engines.cpu.aligned import aligned, common_width
 from metarnn.engines.cpu.layout import Layout
-from metarnn.engines.cpu.products import VECTORS, Products
+from metarnn.engines.cpu.products import VECTORS, Products, each_tile
 from metarnn.engines.cpu.rows import Rows, fill
 from metarnn.graph import Graph, stages
 
@@ -65,12 +65,7 @@ def emit(graph: Graph, *, backward: bool = False, single: bool = False) -> Progr
             body += aligned(layout, products, groups, stage, n)
         else:
             for group in groups:
-                over = f"first < {group.width}; first += crew * {group.tile}"
-                body += [
-                    f"for (long first = seat * {group.tile}; {over}) {{",
-                    *products.tile(group),
-                    "}",
-                ]
+                body += each_tile(group.tile, group.width, products.tile(group))
             body += [MEET] if groups else []
             body += [BY_SEQUENCE, *Rows(layout, stage).lines, "}"]
         if number + 1 < len(found):

@@ -24,7 +24,8 @@ WORTH_THREADS = 200_000
 # what the others have written (measured at H = 64 to 640, r = 1 to 16).
 OWN_SEQUENCES = 32_768
 ALIGNMENT = 64
-SLOTS = 6  # where in the arguments of a program the slots of its states begin
+TURN = 6  # where in the arguments of a program it stands whether tiles go backwards at first,
+SLOTS = 7  # and where the slots of its states begin
 
 
 def _typed(source: str, dtype: torch.dtype) -> str:
@@ -147,8 +148,9 @@ class Kernel:
             omp = _openmp() if os.getpid() == _HOME else None
             threads, apart = self._threads(steps, frame.batch)
             omp = ctypes.addressof(omp) if omp else 0
-            frame.numbers[1:SLOTS] = [omp, steps, frame.batch, threads, apart]
+            frame.numbers[1:TURN] = [omp, steps, frame.batch, threads, apart]
             frame.circumstances = circumstances
+        frame.numbers[TURN] ^= 1
         self._run(frame.pointers, frame.numbers)
         self._spare.append(frame)
 

@@ -71,7 +71,7 @@ def test_the_number_of_threads_changes_no_bit_of_the_loop(seed, split, monkeypat
     monkeypatch.setattr(kernel, "WORTH_A_MEETING", 0)
     monkeypatch.setattr(kernel, "WORTH_THREADS", 0)
     monkeypatch.setattr(kernel, "OWN_SEQUENCES", 10**9 if split == "sequences" else -1)
-    kernels.kernel.cache_clear()  # a kernel that was called before has decided already
+    kernels.loop.cache_clear()  # a kernel that was called before has decided already
     cell, before = GraphCell(random_graph(seed)), torch.get_num_threads()
     found = []
     try:

@@ -26,7 +26,7 @@ def results(plan: Plan, found: Found) -> list[Tensor]:
     """Final states, then kept outputs, all of one type."""
     own, dtype = iter(found.own), found.finals[0].dtype
     kept = (next(own) if k is None else found.states[k][1:] for _, k in plan.results)
-    return [*found.finals, *(each.to(dtype) for each in kept)]
+    return [*found.finals, *(each if each.dtype == dtype else each.to(dtype) for each in kept)]
 
 
 def gradients(
@@ -69,11 +69,11 @@ def gradient_of_map(
             continue
         if kind == "bias" and not product.bias:
             continue
-        adjoint = outputs[f"dproduct.{i}"].flatten(0, 1)
+        adjoint = outputs[f"dproduct.{i}"]
         part = (
-            adjoint.sum(0)
+            adjoint.sum((0, 1))
             if kind == "bias"
-            else _weight(product, i, adjoint, outputs, states, steps)
+            else _weight(product, i, adjoint.flatten(0, 1), outputs, states, steps)
         )
         if part.shape != tensor.shape:
             whole = torch.zeros_like(tensor)
@@ -95,8 +95,9 @@ def _weight(
         argument = outputs[f"argument.{number}"]
     else:
         argument = states[product.state][:steps]
-    # States may be kept in wider numbers than products are computed in.
-    return adjoint.T @ argument.flatten(0, 1).to(adjoint.dtype)
+    if argument.dtype != adjoint.dtype:  # states may be kept wider than products are computed in
+        argument = argument.to(adjoint.dtype)
+    return torch.mm(adjoint.t(), argument.flatten(0, 1))
 
 
 def composition(

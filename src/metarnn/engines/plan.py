@@ -78,10 +78,9 @@ class Plan:
         self.shared = {
             name: following.index(k) for name, k in self.loop.outputs.items() if k in following
         }
-        # For each state its width, the keys of its arrays, whether an output lies in its array.
+        # For each state its width, and whether an output lies in its array.
         self.states = [
-            (width, ("state", str(k)), ("initial", str(k)), k in self.shared.values())
-            for k, width in enumerate(self.loop.states)
+            (width, k in self.shared.values()) for k, width in enumerate(self.loop.states)
         ]
         self.results = [(name, self.shared.get(name)) for name in self.loop.outputs]
         self._prepare(shapes)

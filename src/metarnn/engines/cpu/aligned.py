@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metarnn.engines.cpu.layout import Layout, expression, number, put
-from metarnn.engines.cpu.products import VECTORS, Group, Products
+from metarnn.engines.cpu.products import VECTORS, Group, Products, each_tile
 from metarnn.graph import Stage
 
 
@@ -46,10 +46,7 @@ def aligned(
 ) -> list[str]:
     """A stage in C: for each of the thread's tiles the products, then the elementwise work."""
     tile = groups[0].tile if groups else f"(VL * {VECTORS})"
-    lines = [
-        f"for (long first = seat * {tile}; first < {n}; first += crew * {tile}) {{",
-        *(line for group in groups for line in products.tile(group)),
-    ]
+    lines = [line for group in groups for line in products.tile(group)]
     body = _Body(layout, stage, n).lines
     if body:
         lines += [
@@ -62,7 +59,7 @@ def aligned(
             *body,
             "} }",
         ]
-    return [*lines, "}"]
+    return each_tile(tile, n, lines)
 
 
 class _Body:

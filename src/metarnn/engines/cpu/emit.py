@@ -12,7 +12,7 @@ from pathlib import Path
 
 from metarnn.engines.cpu.aligned import aligned, common_width
 from metarnn.engines.cpu.layout import Layout
-from metarnn.engines.cpu.products import VECTORS, Products
+from metarnn.engines.cpu.products import VECTORS, Products, each_tile
 from metarnn.engines.cpu.rows import Rows, fill
 from metarnn.graph import Graph, stages
 
@@ -30,8 +30,8 @@ class Program:
 
     `arrays` lists them as (kind, name): inputs and outputs [T, B, n], contexts [B, n], vectors
     [n], states [slots, B, n] (the state before step s is in slot s % slots; of a single step the
-    state after it, [B, n]) and their initial values [B, n], weights and biases of maps, scratch of
-    `scratch[name]` numbers a sequence, packed weights.
+    state after it, [B, n]), their initial and (but for a single step) final values [B, n], weights
+    and biases of maps, scratch of `scratch[name]` numbers a sequence, packed weights.
     """
 
     source: str
@@ -65,12 +65,7 @@ def emit(graph: Graph, *, backward: bool = False, single: bool = False) -> Progr
             body += aligned(layout, products, groups, stage, n)
         else:
             for group in groups:
-                over = f"first < {group.width}; first += crew * {group.tile}"
-                body += [
-                    f"for (long first = seat * {group.tile}; {over}) {{",
-                    *products.tile(group),
-                    "}",
-                ]
+                body += each_tile(group.tile, group.width, products.tile(group))
             body += [MEET] if groups else []
             body += [BY_SEQUENCE, *Rows(layout, stage).lines, "}"]
         if number + 1 < len(found):
@@ -112,5 +107,7 @@ def _work(layout: Layout, body: list[str], backward: bool, single: bool) -> list
         f"const long t = {'T - 1 - s' if backward else 's'};",
         *layout.each,
         *body,
-        "} }",
+        "}",
+        *([] if single else ["meet(J, me, &round);", *layout.last]),
+        "}",
     ]

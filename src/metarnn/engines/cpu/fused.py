@@ -10,12 +10,11 @@ from torch import Tensor
 
 from metarnn.engines.anyorder import composed
 from metarnn.engines.composition import Found, composition, gradients, results
-from metarnn.engines.cpu.kernel import Kernel
-from metarnn.engines.cpu.kernels import kernel
-from metarnn.engines.cpu.layout import SUMMED
+from metarnn.engines.cpu.kernels import loop
 from metarnn.engines.plan import Plan
+from metarnn.engines.zeros import zeros
 
-Arrays = dict[tuple[str, str], Tensor]
+CPU = torch.device("cpu")
 
 
 def fused(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -28,7 +27,7 @@ def fused(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequ
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, steps: int, batch: int, *tensors: Tensor) -> Any:
-        kernel(plan, "back", tensors[0].dtype)  # if it cannot be compiled, better now than later
+        loop(plan, "back", tensors[0].dtype)  # if it cannot be compiled, better now than later
         found = forward(plan, "train", steps, batch, tensors)
         ctx.save_for_backward(*tensors, *found.states, *found.saved)
         ctx.plan, ctx.steps, ctx.batch = plan, steps, batch
@@ -58,21 +57,21 @@ def forward(
     plan: Plan, which: str, steps: int, batch: int, tensors: Sequence[Tensor], dry: bool = False
 ) -> Found:
     """Run the loop "infer" or "train"; with `dry` only make room for what it would find."""
-    first, train = tensors[0], which == "train"
-    made = kernel(plan, which, first.dtype)
-    arrays: Arrays = dict(zip(plan.sources, tensors[len(plan.states) :], strict=True))
-    slots, states = [], []
-    for (width, key, initial, holds_output), tensor in zip(plan.states, tensors, strict=False):
-        kept = steps + 1 if train or holds_output else 2
-        array = first.new_empty(kept, batch, width)
-        slots.append(kept)
-        states.append(array)
-        arrays[key], arrays[initial] = array, tensor
-    outputs = _call(made, arrays, slots, steps, batch, dry)
-    # Copies: whoever zeroes a state that was returned must not zero an output with it.
-    last = (0 if dry else steps % kept for kept in slots)
-    finals = [array[k].clone() for array, k in zip(states, last, strict=True)]
-    saved = range(len(plan.products)) if train else ()
+    dtype = tensors[0].dtype
+    made = loop(plan, which, dtype)
+    slots = [steps + 1 if whole else 2 for _, whole in made.states]
+    states = [
+        torch.empty(kept, batch, width, dtype=dtype)
+        for kept, (width, _) in zip(slots, made.states, strict=True)
+    ]
+    finals = [torch.empty(batch, width, dtype=dtype) for width, _ in made.states]
+    outputs = made.empty(steps, batch)
+    if not dry:
+        arrays = [*tensors, *states, *finals, *outputs.values()]
+        made.kernel(made.places, arrays, slots, steps, batch)
+    for alias, name in made.aliases.items():
+        outputs[alias] = outputs[name]
+    saved = range(len(plan.products)) if which == "train" else ()
     return Found(
         finals,
         [outputs[name] for name, shared in plan.results if shared is None],
@@ -108,39 +107,21 @@ def _reverse(
     dry: bool,
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
     """The outputs of the reverse loop, and the adjoints of the initial states."""
-    dtype, widths = tensors[0].dtype, plan.loop.states
-    arrays: Arrays = dict(zip(plan.sources, tensors[len(widths) :], strict=True))
-    adjoints = [torch.empty(2, batch, width, dtype=dtype) for width in widths]
-
-    def given(grad: Tensor | None, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=dtype) if grad is None else grad.contiguous()
-
-    for k, width in enumerate(widths):
-        arrays["input", f"before.{k}"] = states[k]
-        arrays["state", str(k)] = adjoints[k]
-        arrays["initial", str(k)] = given(grads[k], batch, width)
-    for i, product in enumerate(products):
-        arrays["input", f"product.{i}"] = product
-    for (name, k), grad in zip(plan.loop.outputs.items(), grads[len(widths) :], strict=True):
-        arrays["input", f"grad.{name}"] = given(grad, steps, batch, plan.loop.nodes[k].width)
-    outputs = _call(kernel(plan, "back", dtype), arrays, [2] * len(widths), steps, batch, dry)
-    return outputs, [adjoint[0 if dry else steps % 2] for adjoint in adjoints]
-
-
-def _call(
-    kernel: Kernel, arrays: Arrays, slots: list[int], steps: int, batch: int, dry: bool
-) -> dict[str, Tensor]:
-    """Run a kernel; its outputs [T, B, n], or sums over time [B, n], by name."""
-    outputs = {
-        name: torch.zeros(batch, width, dtype=kernel.dtype)
-        if name.startswith(SUMMED)
-        else torch.empty(steps, batch, width, dtype=kernel.dtype)
-        for name, width in kernel.program.outputs.items()
-    }
-    for name, output in outputs.items():
-        arrays["output", name] = output
+    dtype, count = tensors[0].dtype, len(states)
+    made = loop(plan, "back", dtype)
+    shapes = [(batch, width) for width in plan.loop.states]
+    shapes += [(steps, batch, plan.loop.nodes[k].width) for k in plan.loop.outputs.values()]
+    given = [
+        zeros(shape, dtype, CPU, dry) if grad is None else grad.contiguous()
+        for grad, shape in zip(grads, shapes, strict=True)
+    ]
+    passing = [torch.empty(2, *shape, dtype=dtype) for shape in shapes[:count]]
+    adjoints = [torch.empty(shape, dtype=dtype) for shape in shapes[:count]]
+    outputs = made.empty(steps, batch)
     if not dry:
-        kernel(arrays, slots, steps, batch)
-    for alias, name in kernel.program.aliases.items():
+        own = [*passing, *adjoints, *outputs.values()]
+        arrays = [*tensors[count:], *states, *products, *given, *own]
+        made.kernel(made.places, arrays, [2] * count, steps, batch)
+    for alias, name in made.aliases.items():
         outputs[alias] = outputs[name]
-    return outputs
+    return outputs, adjoints

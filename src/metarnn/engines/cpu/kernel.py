@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ WORTH_THREADS = 200_000
 # what the others have written (measured at H = 64 to 640, r = 1 to 16).
 OWN_SEQUENCES = 32_768
 ALIGNMENT = 64
-SLOTS = 6  # where in the arguments of a program the slots of its states begin
+TURN = 6  # where in the arguments of a program it stands whether tiles go backwards at first,
+SLOTS = 7  # and where the slots of its states begin
 
 
 def _typed(source: str, dtype: torch.dtype) -> str:
@@ -111,12 +112,22 @@ class Kernel:
         self._spare: list[Frame] = []
 
     def __call__(
-        self, arrays: Mapping[tuple[str, str], Tensor], slots: list[int], steps: int, batch: int
+        self,
+        places: Sequence[int | None],
+        tensors: Sequence[Tensor],
+        slots: list[int],
+        steps: int,
+        batch: int,
     ) -> None:
-        """Run over all steps. Arrays are contiguous, of the kernel's type; slots see `Program`."""
+        """Run over all steps, each tensor in its place among the pointers, or in none.
+
+        Tensors are contiguous and of the kernel's type; slots see `Program`.
+        """
         frame = self.open(batch)
-        for key, place in self.given.items():
-            frame.pointers[place] = arrays[key].data_ptr()
+        pointers = frame.pointers
+        for place, tensor in zip(places, tensors, strict=True):
+            if place is not None:
+                pointers[place] = tensor.data_ptr()
         frame.numbers[SLOTS:] = slots
         self.run(frame, steps)
 
@@ -137,8 +148,9 @@ class Kernel:
             omp = _openmp() if os.getpid() == _HOME else None
             threads, apart = self._threads(steps, frame.batch)
             omp = ctypes.addressof(omp) if omp else 0
-            frame.numbers[1:SLOTS] = [omp, steps, frame.batch, threads, apart]
+            frame.numbers[1:TURN] = [omp, steps, frame.batch, threads, apart]
             frame.circumstances = circumstances
+        frame.numbers[TURN] ^= 1
         self._run(frame.pointers, frame.numbers)
         self._spare.append(frame)
 

@@ -5,10 +5,62 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
-from metarnn.engines.plan import Graphs, Plan
+from metarnn.engines.cpu.layout import SUMMED
+from metarnn.engines.plan import Graphs, Key, Plan
+
+
+class Loop:
+    """One of a plan's loops as a kernel: "infer", "train" (keeps what the backward pass needs) or
+    "back".
+
+    `places` tells where among the kernel's pointers each tensor of a call belongs, in the order of
+    `_keys` and then of the outputs; None for what this kernel does not read.
+    """
+
+    def __init__(self, plan: Plan, which: str, dtype: torch.dtype) -> None:
+        graphs = _graphs(plan)
+        if which == "back":
+            program = emit(graphs.back.graph, backward=True)
+        else:
+            program = emit(graphs.train if which == "train" else graphs.infer)
+        self.kernel = Kernel(program, dtype)
+        self.outputs = [(n, w, n.startswith(SUMMED)) for n, w in program.outputs.items()]
+        self.aliases = program.aliases
+        keys = [*_keys(plan, which), *(("output", name) for name in program.outputs)]
+        self.places = [self.kernel.given.get(key) for key in keys]
+        # Of each state its width and whether all steps of it are kept.
+        self.states = [
+            (width, which == "train" or (which == "infer" and holds_output))
+            for width, holds_output in plan.states
+        ]
+
+    def empty(self, steps: int, batch: int) -> dict[str, Tensor]:
+        """Room for the outputs [T, B, n], or sums over time [B, n], by name."""
+        dtype = self.kernel.dtype
+        return {
+            name: torch.zeros(batch, width, dtype=dtype)
+            if summed
+            else torch.empty(steps, batch, width, dtype=dtype)
+            for name, width, summed in self.outputs
+        }
+
+
+def _keys(plan: Plan, which: str) -> list[Key]:
+    """The arrays of a call but its outputs, in the order in which `fused` has them."""
+    states = range(len(plan.states))
+    before, after, final = (
+        [(kind, str(k)) for k in states] for kind in ("initial", "state", "final")
+    )
+    if which != "back":
+        return [*before, *plan.sources, *after, *final]
+    saved = [("input", f"before.{k}") for k in states]
+    saved += [("input", f"product.{i}") for i in range(len(plan.products))]
+    grads = [*before, *(("input", f"grad.{name}") for name in plan.loop.outputs)]
+    return [*plan.sources, *saved, *grads, *after, *final]
 
 
 @lru_cache(maxsize=512)
@@ -16,10 +68,4 @@ def _graphs(plan: Plan) -> Graphs:
     return plan.graphs()
 
 
-@lru_cache(maxsize=2048)
-def kernel(plan: Plan, which: str, dtype: torch.dtype) -> Kernel:
-    """The kernel "infer", "train" (keeps what the backward pass needs) or "back"."""
-    graphs = _graphs(plan)
-    if which == "back":
-        return Kernel(emit(graphs.back.graph, backward=True), dtype)
-    return Kernel(emit(graphs.train if which == "train" else graphs.infer), dtype)
+loop = lru_cache(maxsize=2048)(Loop)

@@ -32,6 +32,7 @@ class Layout:
         self.stores: dict[int, list[str]] = {}  # all places that take a node: states and outputs
         self.once: list[str] = []  # C to run before the first step
         self.each: list[str] = []  # and at the beginning of each
+        self.last: list[str] = []  # and after the last one, where all have met
         self._sources()
         self._states(single)
         self._outputs()
@@ -66,7 +67,11 @@ class Layout:
             if single:
                 self.each += [f"real *before{index} = {first};", f"real *after{index} = {base};"]
             else:
+                final = self.array("final", str(index))
                 self.once.append(f"if (me == 0) memcpy({base}, {first}, {size} * sizeof(real));")
+                # A copy: whoever zeroes a state that was returned must not zero an output with it.
+                last = f"{base} + T % {slots} * {size}"
+                self.last.append(f"if (me == 0) memcpy({final}, {last}, {size} * sizeof(real));")
                 self.each += [
                     f"real *before{index} = {base} + s % {slots} * {size};",
                     f"real *after{index} = {base} + (s + 1) % {slots} * {size};",

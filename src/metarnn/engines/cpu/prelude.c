@@ -200,7 +200,7 @@ typedef struct {
     real **p;
     const intptr_t *slots;
     const library *products;
-    long T, B, threads, apart, started;
+    long T, B, threads, apart, turn, started;
     struct { long round, other[15]; } flags[MOST_THREADS];
 } job;
 

@@ -1,5 +1,30 @@
 /* What all programs share, compiled once: products of rows of x by a tile of packed columns. */
 
+/* A square of VL rows, turned: log2(VL) times the rows of one half are put between those of the
+   other. */
+static inline void transpose(v *rows) {
+#if defined(__GNUC__) && !defined(__clang__)
+    iv low;
+    for (long i = 0; i < VL; i++) low[i] = i / 2 + i % 2 * VL;
+    const iv high = low + (whole)(VL / 2);
+    for (long n = 1; n < VL; n *= 2) {
+        v next[VL];
+        for (long i = 0; i < VL / 2; i++) {
+            next[2 * i] = __builtin_shuffle(rows[i], rows[i + VL / 2], low);
+            next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + VL / 2], high);
+        }
+        for (long i = 0; i < VL; i++) rows[i] = next[i];
+    }
+#else
+    for (long i = 0; i < VL; i++)
+        for (long j = 0; j < i; j++) {
+            const real x = rows[i][j];
+            rows[i][j] = rows[j][i];
+            rows[j][i] = x;
+        }
+#endif
+}
+
 /* Columns of a matrix W [outputs, inputs] (or of its transpose) for a product's tile: for each
    input k the nv vectors of weights that meet it, then the biases before them. */
 static void pack(real *to, const real *w, long ld, long transposed,
@@ -9,9 +34,13 @@ static void pack(real *to, const real *w, long ld, long transposed,
     if (transposed) {
         for (long k = 0; k < K; k++) *(vu *)(to + k * stride) = load(w + k * ld + first, count);
     } else {
-        for (long k = 0; k < K; k++)
+        for (long k = 0; k < K; k += VL) {
+            v rows[VL];
             for (long i = 0; i < VL; i++)
-                to[k * stride + i] = i < count ? w[(first + i) * ld + k] : 0;
+                rows[i] = i < count ? load(w + (first + i) * ld + k, K - k) : V(0);
+            transpose(rows);
+            for (long i = 0; i < VL && i < K - k; i++) *(vu *)(to + (k + i) * stride) = rows[i];
+        }
     }
 }
 

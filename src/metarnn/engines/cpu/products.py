@@ -47,6 +47,22 @@ class Group:
         return len(self.blocks) * self.vectors * (self.inputs + 1)
 
 
+def each_tile(tile: str, width: int, body: list[str]) -> list[str]:
+    """C that does the body for each of a thread's tiles, of which unit `first` is the first.
+
+    Every other step (and of single steps every other call) goes through them backwards: so it
+    begins with the weights that the last one left in the cache.
+    """
+    return [
+        f"{{ const long start = seat * {tile}, every = crew * {tile};",
+        f"const long tiles = ({width} - start + every - 1) / every;",
+        "for (long i = 0; i < tiles; i++) {",
+        "const long first = start + ((s + J->turn) % 2 ? tiles - 1 - i : i) * every;",
+        *body,
+        "} }",
+    ]
+
+
 class Products:
     """Emits products; `packed` says whether weights are brought into the order of their use."""
 

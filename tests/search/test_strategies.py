@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -152,7 +153,7 @@ def test_the_three_parts_of_the_data_are_used_as_said(monkeypatch):
 
 def test_evolution_tries_no_unit_twice(monkeypatch):
     monkeypatch.setattr(scratch, "trained_briefly", lambda *given: (1.0, Position()))
-    strategy = search("evolution").strategy
+    strategy: Any = search("evolution").strategy
     for _ in range(40):
         strategy.step()
     children = [SPACE.genotype(each.choices) for each in strategy.tried][OPTIONS.population :]

@@ -19,7 +19,8 @@ def zeros(
 
 def _watched(device: torch.device) -> bool:
     """Whether what is made now belongs to somebody: a transform, a trace, a captured graph."""
-    if torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack():
+    within = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
+    if within or torch._C._len_torch_dispatch_stack():  # pyright: ignore[reportPrivateUsage]
         return True
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 

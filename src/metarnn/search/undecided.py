@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -72,8 +72,9 @@ class WrittenNet(Supernet):
             check.refuse("model", type(model).__name__, "one with the unit it was given in a layer")
         self.places = []
         for layer in self.layers:
-            for name in [n for n in layer._parameters if n.startswith((LOGITS, "sharpness"))]:
-                del layer._parameters[name]
+            own = [name for name, _ in layer.named_parameters(recurse=False)]
+            for name in [each for each in own if each.startswith((LOGITS, "sharpness"))]:
+                delattr(layer, name)
                 self.places.append((layer, name))
         self.writers = [w for layer in self.layers for w in layer.sources.parameters()]
         for weight in self.writers:
@@ -90,7 +91,7 @@ class WrittenNet(Supernet):
             setattr(layer, name, (logits if name.startswith(LOGITS) else sharpness).to(like))
 
     @contextmanager
-    def writing(self) -> Iterator[list[Tensor]]:
+    def writing(self) -> Generator[list[Tensor]]:
         """What decides on the structure, as something to differentiate by."""
         for weight in self.writers:
             weight.requires_grad_(True)

@@ -133,7 +133,9 @@ def parameters(system: System, split: str, count: int, random: Generator) -> dic
 
 
 @cache
-def _orbits(name: str, split: str, count: int, each: int, settle: int, length: int, seed: int):
+def _orbits(
+    name: str, split: str, count: int, each: int, settle: int, length: int, seed: int
+) -> tuple[dict[str, Tensor], Tensor]:
     """Tasks of a split, made once: parameters and trajectories, [count, each, length, width]."""
     system = SYSTEMS[name]
     random = torch.Generator().manual_seed(1000 * seed + SPLITS.index(split))
@@ -143,7 +145,8 @@ def _orbits(name: str, split: str, count: int, each: int, settle: int, length: i
     found = (system.simulate(system, repeated, settle, length, random) - mean) / spread
     if not found.isfinite().all():
         check.refuse("system", name, "trajectories that stay finite")
-    return {n: v.float() for n, v in p.items()}, found.float().unflatten(0, (count, each))
+    orbits: Tensor = found.float().unflatten(0, (count, each))
+    return {n: v.float() for n, v in p.items()}, orbits
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
 from torch import Tensor
+
+KEPT = 1 << 18  # numbers; more take longer to be read than to be made, and would be kept for ever
 
 
 def zeros(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, own: bool = False
 ) -> Tensor:
     """Zeros that nobody writes to (unless `own`), so that one does for all calls."""
-    if own or _watched(device):
+    if own or math.prod(shape) > KEPT or _watched(device):
         return torch.zeros(shape, dtype=dtype, device=device)
     return _zeros(shape, dtype, device)
 

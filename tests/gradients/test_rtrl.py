@@ -229,6 +229,15 @@ def test_an_influence_that_no_memory_holds_is_refused_before_any_work():
         RTRL().step(model, x)
 
 
+def test_what_is_dropped_does_not_depend_on_the_first_look_at_a_model():
+    layer = LSTM(I, H, dtype=torch.float64)
+    model, rule = Regression(layer, H, nn.Dropout(0.5)), RTRL()
+    torch.manual_seed(1)
+    first = rule.step(model, data()).named
+    torch.manual_seed(1)
+    close(first, rule.step(model, data()).named)
+
+
 def test_a_model_that_carries_nothing_on_is_refused():
     loss = lambda model, chunk, state: ((model(chunk[0]) - chunk[1]).square().sum(), None)  # noqa: E731
     with pytest.raises(ValueError, match="for the next step to start from"):

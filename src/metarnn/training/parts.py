@@ -16,8 +16,8 @@ from metarnn.training.world import World
 class Parts:
     """Batch after batch of each shard; saved for the whole batch, whoever goes on with it.
 
-        for k, (batch, carried) in enumerate(parts):
-            parts.carried[k] = task.loss(model, batch, carried).carried
+    for k, (batch, carried) in enumerate(parts):
+        parts.carried[k] = task.loss(model, batch, carried).carried
     """
 
     def __init__(self, task: Task, shards: Sequence[Shard]) -> None:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from metarnn import __version__
+from metarnn.bench import gradients
 from metarnn.cli.main import main
 
 KEYS = ["cell", "mode", "T", "B", "I", "H", "dtype", "engine", "ours_ms", "torch_ms", "eager_ms"]
@@ -68,3 +69,17 @@ def test_what_generating_weights_costs_is_shown_beside_the_plain_unit(capsys):
     found = capsys.readouterr().out
     for expected in ("lstm", "scale", "lowrank", "hyperlstm, eager", "times the LSTM"):
         assert expected in found
+
+
+def test_gradients_are_compared_in_tables(monkeypatch, capsys):
+    row = {"T": 8, "seconds": 0.5}
+    monkeypatch.setattr(gradients, "PROBLEMS", ("copy",))
+    monkeypatch.setattr(gradients, "cosines", lambda problem, seeds: {"rflo": (0.5, seeds / 4)})
+    monkeypatch.setattr(gradients, "checkpoints", lambda: iter([row]))
+    monkeypatch.setattr(gradients, "elementwise", lambda: iter([{**row, "T": 16}]))
+    monkeypatch.setattr(gradients, "memory_over_time", lambda: {10: 1.5, 100: 1.25})
+    which = ["cosines", "checkpoints", "elementwise", "memory"]
+    assert main(["bench", "gradients", "--seeds", "1", "--which", *which]) == 0
+    words = capsys.readouterr().out.split()
+    for word in ("copy", "(0.25)", "0.50", "8", "16", "1.25"):
+        assert word in words

@@ -1,10 +1,13 @@
 """`metarnn train classification`, `evaluate` and `classify`."""
 
 import csv
+import json
 
 import pytest
 
 from metarnn.cli.main import main
+from metarnn.tasks.classification import ClassifierOptions, Scheme, build_model
+from metarnn.tasks.pretrained import save_pretrained
 from metarnn.training import Folder, checkpoint
 
 SMALL = (
@@ -53,3 +56,28 @@ def test_a_run_that_goes_on_ends_as_one_that_never_stopped(data, tmp_path):
 def test_only_a_classifier_classifies(tmp_path, capsys):
     assert main(["classify", str(tmp_path)]) == 2
     assert "model.json" in capsys.readouterr().err
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("kind", "label", "columns"),
+    [
+        ("ctc", ["a", "b"], ["example", "labels"]),
+        ("tags", ["a", "b", "a"], ["example", "step", "label", "probability", "a", "b"]),
+        ("multi", ["a", "b"], ["example", "labels", "a", "b"]),
+    ],
+)
+def test_labels_of_every_kind_are_written(kind, label, columns, tmp_path):
+    scheme = Scheme(kind, ("a", "b"), 1, mean=(0.0,), std=(1.0,))
+    save_pretrained(build_model(scheme, ClassifierOptions(width=4)), tmp_path / "model")
+    data, out = tmp_path / "x.jsonl", tmp_path / "labels.csv"
+    data.write_text(json.dumps({"x": [1, 2, 3], "label": label}) + "\n")
+    assert main(["classify", str(tmp_path / "model"), "--data", str(data), "--out", str(out)]) == 0
+    rows = list(csv.DictReader(out.open()))
+    assert list(rows[0]) == columns
+    assert len(rows) == (3 if kind == "tags" else 1)
+    for row in rows:
+        told = set((row.get("labels") or row.get("label") or "").split())
+        assert told <= {"a", "b"}
+        if kind == "multi":
+            assert told == {name for name in "ab" if float(row[name]) > 0.5}

@@ -140,3 +140,12 @@ def test_the_package_offers_the_public_names_and_no_others():
         assert getattr(metarnn, name) is getattr(public, name)
     with pytest.raises(AttributeError, match="no attribute 'LSTN'"):
         metarnn.LSTN  # noqa: B018
+
+
+@pytest.mark.parametrize("command", [["generate"], ["forecast"], ["translate"], ["adapt"]])
+def test_a_run_of_another_task_is_refused(command, tmp_path, capsys):
+    task = "lm" if command == ["forecast"] else "forecasting"
+    (tmp_path / "config.toml").write_text(f'task = "{task}"\n')
+    more = ["--support", "x.csv"] if command == ["adapt"] else []
+    assert main([*command, str(tmp_path), *more]) == 2
+    assert str(tmp_path) in capsys.readouterr().err

@@ -1,8 +1,11 @@
 """Data that a hidden unit made: the search finds a unit as good as that one."""
 
+import random
+from dataclasses import replace
+
 import pytest
 
-from metarnn.search import Genotype, Search, SearchOptions, UnitSpace
+from metarnn.search import Genotype, Search, SearchOptions, UnitSpace, known
 from metarnn.search.strategies import Given
 from metarnn.search.strategies.scratch import trained_briefly
 from metarnn.training import Settings
@@ -43,3 +46,26 @@ def test_a_differentiable_search_finds_a_unit_as_good_as_the_hidden_one():
     simple, _ = trained_briefly(given, elman, steps, seed, problem.structure)
     found = Search(problem, SPACE, SETTINGS, OPTIONS).run()
     assert found.score <= 1.02 * true < simple / 2
+
+
+WHOLE = UnitSpace()
+LONG = replace(
+    OPTIONS, strategy="evolution", candidate_steps=150, population=20, tournament=6, polish=30,
+    finalists=6,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_search_of_the_whole_space_finds_a_unit_as_good_as_one_drawn_from_it():
+    hidden = WHOLE.genotype(WHOLE.draw(random.Random(4)))
+    settings = replace(SETTINGS, steps=55 * LONG.candidate_steps)
+    problem = planted.problem(hidden, sequences=256)
+    given = Given(problem, WHOLE, settings, LONG)
+
+    def score(unit):
+        steps, seed = LONG.finalist_steps, settings.seed
+        return trained_briefly(given, unit.cell, steps, seed, problem.structure)[0]
+
+    true = score(hidden)
+    found = Search(problem, WHOLE, settings, LONG).run()
+    assert found.score <= 1.02 * true < score(known.GRU)

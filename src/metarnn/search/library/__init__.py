@@ -4,7 +4,7 @@
 and what the verdict said.
 
 >>> names()
-['pydoc-product']
+['ptb-products', 'pydoc-product']
 >>> print(unit("pydoc-product"))
 n0 = lin(x, h)
 n1 = lin(x)

@@ -9,6 +9,9 @@ import torch
 from metarnn import Cell, Recurrent, cells, explain
 from metarnn.engines import Request, choose, triton
 from metarnn.engines.choose import CANNOT
+from metarnn.engines.triton import kernel
+from metarnn.graph import trace_cell
+from metarnn.search import UnitSpace
 from tests.helpers.cases import EVERY, make, randn
 from tests.helpers.interpreter import INSTALLED
 from tests.helpers.process import succeed
@@ -103,6 +106,23 @@ def test_what_it_cannot_do_rules_it_out_with_a_reason():
     with torch.autograd.forward_ad.dual_level():
         seen.append(why())
     assert ["torch.func" in reason for reason in seen] == [True, True]
+
+
+@needs_triton
+def test_a_step_of_too_many_operations_is_run_by_another_engine(monkeypatch):
+    cell = UnitSpace().mixture(8, 8)
+    assert not triton.obstacle(cell, "cuda", torch.float32)
+    count = len(trace_cell(cell).nodes)
+    monkeypatch.setattr(triton, "MOST", count - 1)
+    other = UnitSpace().mixture(8, 9)  # of which nothing is known yet
+    assert f"{count:,} operations" in triton.obstacle(other, "cuda", torch.float32)
+
+
+def test_that_a_long_kernel_takes_long_is_said(monkeypatch):
+    monkeypatch.setattr(kernel, "interpreted", lambda: False)
+    kernel.announce("\n" * kernel.LONG)
+    with pytest.warns(RuntimeWarning, match="1,001 lines"):
+        kernel.announce("\n" * (kernel.LONG + 1))
 
 
 def test_without_triton_the_next_engine_takes_over_and_says_what_to_install(monkeypatch):

@@ -12,6 +12,7 @@ import torch
 
 from metarnn.cells import Cell
 from metarnn.engines import cpu
+from metarnn.graph import trace_cell
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +26,9 @@ class CannotLaunch(RuntimeError):
     """A kernel could not be compiled, or not be launched the first time."""
 
 
+# Operations of a step. The time that Triton takes grows faster than with their square: a mixture of
+# 771 took it two to three minutes.
+MOST = 1000
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _broken: list[str] = []  # why a kernel could not be made in this process, once it could not
 
@@ -51,7 +55,15 @@ def obstacle(cell: Cell, device: str, dtype: torch.dtype) -> str:
         return "Triton is not installed (pip install triton)"
     if dtype not in TYPES:
         return f"it computes in float32, bfloat16 or float16, not in {dtype}"
-    return _broken[0] if _broken else cpu.untraceable(cell)
+    return _broken[0] if _broken else cpu.untraceable(cell) or _too_large(cell)
+
+
+@lru_cache(maxsize=1024)
+def _too_large(cell: Cell) -> str:
+    count = len(trace_cell(cell).nodes)
+    if count <= MOST:
+        return ""
+    return f"its step has {count:,} operations, for which Triton would compile too long"
 
 
 def run(recurrence: Recurrence, fused: Any = None) -> tuple[Tensor, State]:

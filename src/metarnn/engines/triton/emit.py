@@ -59,7 +59,9 @@ class Emitter:
         self.body: list[str] = []
         self.after: list[str] = []  # and after it
         self.first_meeting: list[str] = []  # after which the first state is there for all
-        self.early: list[str] = []  # what only depends on inputs, one step ahead; @ is a prefix
+        # What only depends on inputs, one step ahead, by name; @ is a prefix.
+        self.early: dict[str, str] = {}
+        self.is_early: dict[tuple[int, int], bool] = {}  # by node and width
         self.ahead: dict[str, None] = {}  # the names of it that the body reads
         self.known: dict[tuple[int, int, int], str] = {}
         self.fixed: dict[str, None] = {}
@@ -137,11 +139,11 @@ class Emitter:
         if self.early:
             first = "steps - 1" if self.backward else "0"
             later = "tl.maximum(t - 1, 0)" if self.backward else "tl.minimum(t + 1, steps - 1)"
-            top += [f"tt = tl.full((), {first}, tl.int64)", *prefixed(self.early, "e")]
+            top += [f"tt = tl.full((), {first}, tl.int64)", *prefixed(self.early.values(), "e")]
             body = [
                 line
                 for old in body
-                for line in ([f"tt = {later}", *prefixed(self.early, "f")]
+                for line in ([f"tt = {later}", *prefixed(self.early.values(), "f")]
                              if old == "<ahead>" else [old])
             ]  # fmt: skip
             body += [f"e{name} = f{name}" for name in self.ahead]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import linecache
 import threading
+import warnings
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from torch import Tensor
 from metarnn.engines.triton import CannotLaunch, interpreted
 from metarnn.engines.triton.program import Block, Group, Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
+
+LONG = 1000  # lines of a kernel; the longest of a known cell has 700
 
 
 @dataclass
@@ -77,6 +80,17 @@ def _reason(error: Exception) -> str:
     return next(telling, lines[-1])
 
 
+def announce(source: str) -> None:
+    """Say so where a kernel will be compiled for so long that one might think that it hangs."""
+    lines = source.count("\n")
+    if lines > LONG and not interpreted():
+        warnings.warn(
+            f"Triton compiles a kernel of {lines:,} lines, for minutes perhaps; it is kept on disk.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
 class Kernel:
     """One program, compiled for each size of batch and type of number when it is first needed."""
 
@@ -106,6 +120,7 @@ class Kernel:
             with current(device):
                 self._run(known, split, arrays, weights, steps, batch, device)
             return
+        announce(self.program.source)
         room = 1.0
         while True:
             try:

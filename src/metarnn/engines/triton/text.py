@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from metarnn.engines.triton.program import power
@@ -65,7 +67,7 @@ def lanes(width: int) -> tuple[str, str]:
     return f" + {lanes}", "" if power(width) == width else f", mask={lanes} < {width}"
 
 
-def prefixed(lines: list[str], prefix: str) -> list[str]:
+def prefixed(lines: Iterable[str], prefix: str) -> list[str]:
     return [line.replace("@", prefix) for line in lines]
 
 

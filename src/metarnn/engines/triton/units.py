@@ -199,6 +199,12 @@ class Units:
     # What depends on inputs alone is loaded and computed one step ahead ---------------------
 
     def _is_early(self, k: int) -> bool:
+        known = self.e.is_early
+        if (k, self.n) not in known:
+            known[k, self.n] = self._told_by_inputs(k)
+        return known[k, self.n]
+
+    def _told_by_inputs(self, k: int) -> bool:
         root, _ = self.layout.root(k)
         node = self.nodes[root]
         if node.op == "input":
@@ -227,13 +233,13 @@ class Units:
         if self.nodes[root].op in ("vector", "context"):
             return self._fixed(root, start, node.width)
         name = f"@{root}_{start}_{node.width}_{self.n}"
+        if name in self.e.early:
+            return name
         if self.nodes[root].op == "input":
             array = self.e.array("input", self.nodes[root]["name"])
             place = f"{array} + tt * B * {self.nodes[root].width}"
             text = self._load(place, root, start, node.width)
         else:
             text = expression(node, [self._early(a) for a in node.args], self.nodes)
-        line = f"{name} = {text}"
-        if line not in self.e.early:
-            self.e.early.append(line)
+        self.e.early[name] = f"{name} = {text}"
         return name

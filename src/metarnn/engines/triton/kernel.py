@@ -85,7 +85,7 @@ def announce(source: str) -> None:
     lines = source.count("\n")
     if lines > LONG and not interpreted():
         warnings.warn(
-            f"Triton compiles a kernel of {lines:,} lines, for minutes perhaps; it is kept on disk.",
+            f"Triton compiles a kernel of {lines:,} lines, for minutes perhaps; kept on disk.",
             RuntimeWarning,
             stacklevel=2,
         )

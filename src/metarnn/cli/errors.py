@@ -70,6 +70,8 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _say(name: str, message: str) -> None:
-    # What comes from a file may hold orders for the terminal.
-    shown = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in message)
-    print(f"{name}: {shown}", file=sys.stderr)
+    if not message.replace("\n", "").isprintable():
+        from metarnn.training.progress import printable  # imports torch: most need not wait for it
+
+        message = printable(message)
+    print(f"{name}: {message}", file=sys.stderr)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from metarnn.cli.tasks import open_run
-from metarnn.training.progress import progress
+from metarnn.training.progress import printable, progress
 from metarnn.training.world import find_device
 
 
@@ -63,4 +63,4 @@ def evaluate(
         table.add_row(name, f"{value:,.0f}" if whole else f"{value:.6f}")
     Console(markup=False, highlight=False).print(table)
     for line in getattr(found.entry, "footnotes", lambda job: ())(job):
-        print(line)
+        print(printable(line))

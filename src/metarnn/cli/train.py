@@ -21,7 +21,7 @@ from metarnn.graph.files import write
 from metarnn.training import Folder, FolderError, Result, Trainer, config, generators
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
-from metarnn.training.progress import clock, scores_in_words
+from metarnn.training.progress import clock, printable, scores_in_words
 from metarnn.training.world import World
 
 MARK = ".torchrun"
@@ -158,7 +158,7 @@ def _conclude(
     scores = job.task.evaluate(job.model, split)
     print(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
     for line in entry.compare(job, scores):
-        print(line)
+        print(printable(line))
     print(f"saved in {folder}: metarnn evaluate {folder}")
     return 0
 

@@ -51,6 +51,15 @@ class Progress(Protocol):
     def say(self, text: str) -> None: ...
 
 
+def printable(text: str) -> str:
+    r"""A text without orders for the terminal: what comes from a file may hold some.
+
+    >>> printable("a \x1b[31mred\x1b[0m label")
+    'a \\x1b[31mred\\x1b[0m label'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+
+
 class Silent:
     """Shows nothing: for processes other than the first, and for libraries."""
 
@@ -103,7 +112,7 @@ class Lines(Silent):
             self.say(str(report))
 
     def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 class Live(Silent):
@@ -135,7 +144,7 @@ class Live(Silent):
         self._bar.update(self._task, completed=report.done, text=str(report))
 
     def say(self, text: str) -> None:
-        self._bar.console.print(text)
+        self._bar.console.print(printable(text))
 
 
 class Reading:

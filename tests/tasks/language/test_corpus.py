@@ -11,7 +11,13 @@ import pytest
 
 from metarnn.tasks.language import EOS, Vocabulary, load
 from metarnn.tasks.language import corpus as module
-from metarnn.tasks.language.source import Document, embedded, from_text, without_repeats
+from metarnn.tasks.language.source import (
+    Document,
+    embedded,
+    find_files,
+    from_text,
+    without_repeats,
+)
 from metarnn.tasks.language.split import Shares, deal
 
 WORDS = "the quick brown fox jumps over a lazy dog and comes back again\n"
@@ -291,3 +297,16 @@ def test_memory_does_not_grow_with_the_text(level, tmp_path):
 def test_a_document_that_shrinks_while_it_is_read_is_noticed():
     with pytest.raises(OSError, match="became shorter"):
         list(Document("d", lambda: io.BytesIO(b"abc"), 5).bytes())
+
+
+def test_links_to_folders_are_not_followed_even_in_circles(tmp_path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("one", "two"):
+        (tmp_path / "a" / name).symlink_to(tmp_path)
+    (tmp_path / "a" / "b" / "text.txt").write_text("words")
+    (tmp_path / "a" / ".hidden.txt").write_text("none")
+    expected = [tmp_path / "a" / "b" / "text.txt"]
+    for data in (tmp_path, tmp_path / "**" / "*", tmp_path / "**" / "*.txt", tmp_path / "a/b/t*"):
+        assert find_files(str(data))[1] == expected
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        find_files(str(tmp_path / "**text"))

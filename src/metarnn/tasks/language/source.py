@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import glob
 import io
 import sys
 import sysconfig
@@ -136,24 +135,32 @@ def find_files(data: str) -> tuple[Path, list[Path]]:
     """The files that a path or a pattern names, and the folder their names are relative to."""
     path = Path(data)
     if path.is_dir():
-        files = sorted(
-            file
-            for file in path.rglob("*")
-            if file.is_file() and not any(p.startswith(".") for p in file.relative_to(path).parts)
-        )
-        if not files:
+        if not (files := _matching(path, "**/*")):
             raise ValueError(f"{data} is an empty folder: expected files of text in it")
         return path, files
     if path.exists():
         return path.parent, [path]
-    files = sorted(Path(name) for name in glob.glob(data, recursive=True) if Path(name).is_file())
-    if not files:
+    fixed = Path(data.split("*")[0].split("?")[0].split("[")[0])
+    base = fixed if fixed.is_dir() else fixed.parent
+    if not (files := _matching(base, str(path.relative_to(base)))):
         raise FileNotFoundError(
             f"{data}: no such file, folder or pattern of files. Embedded texts: "
             f"{', '.join(EMBEDDED)}; standard input: -; a Hugging Face dataset: hf:NAME."
         )
-    fixed = Path(data.split("*")[0].split("?")[0].split("[")[0])
-    return (fixed if fixed.is_dir() else fixed.parent), files
+    return base, files
+
+
+def _matching(base: Path, pattern: str) -> list[Path]:
+    """Files that are not hidden; links to folders, which may be loops, are not followed."""
+    try:
+        found = list(base.glob(pattern))
+    except ValueError:  # such as ** within a name
+        return []
+    return sorted(
+        file
+        for file in found
+        if file.is_file() and not any(p.startswith(".") for p in file.relative_to(base).parts)
+    )
 
 
 def standard_input(to: Path) -> Document:

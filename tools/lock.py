@@ -2,12 +2,13 @@
 
     pip install --dry-run --ignore-installed --report report.json \
         -c constraints.txt '.[dev]' hatchling editables
-    python tools/lock.py report.json
+    python tools/lock.py report.json URL
 
-The hashes are those of all wheels of a version on PyPI for Python 3.11 on Linux and x86-64,
-whatever its age, so that other machines and mirrors may choose another one of them. Of torch there
-is also the build without CUDA, which is not on PyPI. It has a file of its own: pip is to choose the
-build as it does without hashes, and prefers a file whose hash an index tells.
+URL is that of an index with PyPI's files, as pip takes it. The hashes are those of all wheels of a
+version there for Python 3.11 on Linux and x86-64, whatever its age, so that other machines and
+mirrors may choose another one of them. Of torch there is also the build without CUDA, not on
+PyPI. It has a file of its own: pip is to choose the build as it does without hashes, and prefers a
+file whose hash an index tells.
 """
 
 from __future__ import annotations
@@ -23,31 +24,31 @@ from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-INDEX = "https://pypi.org/simple"
-# https://download.pytorch.org/whl/cpu, torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl
+# torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl
 ELSEWHERE = {
     ("torch", "2.13.0"): "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",
 }
 LINK = re.compile(r'href="[^"]*/([^"/#]+)#sha256=([0-9a-f]{64})"')
 
 
-def lock(versions: dict[str, str]) -> str:
+def lock(versions: dict[str, str], index: str) -> str:
     """The lines of a lock."""
     lines = ["# Made by tools/lock.py"]
     for name, version in sorted(versions.items()):
-        hashes = (f" \\\n    --hash=sha256:{each}" for each in sorted(digests(name, version)))
+        found = sorted(digests(name, version, index))
+        hashes = (f" \\\n    --hash=sha256:{each}" for each in found)
         lines.append(f"{name}=={version}{''.join(hashes)}")
     return "\n".join(lines) + "\n"
 
 
-def digests(name: str, version: str) -> set[str]:
+def digests(name: str, version: str, index: str) -> set[str]:
     """Of the wheels of a version that fit."""
-    with urlopen(f"{INDEX}/{name}/") as page:
+    with urlopen(f"{index}/{name}/") as page:
         links = LINK.findall(page.read().decode())
     found = {digest for file, digest in links if fits(file, Version(version))}
     found |= {ELSEWHERE[name, version]} if (name, version) in ELSEWHERE else set()
     if not found:
-        raise SystemExit(f"{INDEX} has no wheel of {name} {version} for Python 3.11 on Linux")
+        raise SystemExit(f"{index} has no wheel of {name} {version} for Python 3.11 on Linux")
     return found
 
 
@@ -77,7 +78,8 @@ def chosen(report: dict[str, Any]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    versions = chosen(json.loads(Path(sys.argv[1]).read_text()))
+    report, index = sys.argv[1:]
+    versions = chosen(json.loads(Path(report).read_text()))
     torch = {"torch": versions.pop("torch")}
-    Path("requirements.lock").write_text(lock(versions))
-    Path("torch.lock").write_text(lock(torch))
+    Path("requirements.lock").write_text(lock(versions, index))
+    Path("torch.lock").write_text(lock(torch, index))

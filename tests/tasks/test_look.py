@@ -220,3 +220,15 @@ def test_numbers_of_classes_may_be_missing(tmp_path):
     rows = "".join(f"{k}.5,{k},3,{'na' if k == 5 else k % 2}\n" for k in range(20))
     (tmp_path / "a.csv").write_text("a,b,c,label\n" + rows)
     assert look(str(tmp_path / "a.csv")).task == "classification"
+
+
+def test_a_folder_of_texts_is_one_text_and_others_are_told_apart(tmp_path):
+    with pytest.raises(ValueError, match="is an empty folder"):
+        look(str(tmp_path))
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.md").write_text("Words of a book.\n" * 50)
+    assert look(str(tmp_path)).task == "lm"
+    assert look(str(tmp_path / "*.md")).task == "lm"
+    (tmp_path / "two.bin").write_bytes(bytes(range(256)))
+    with pytest.raises(ValueError, match=r"two\.bin is no text"):
+        look(str(tmp_path))

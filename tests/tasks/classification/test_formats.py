@@ -192,3 +192,47 @@ def test_texts_and_labels_are_found_by_what_is_in_them(tmp_path):
     (tmp_path / "a.csv").write_text("\n".join(["id,review,verdict", *rows]))
     first, *_ = formats.read(tmp_path / "a.csv")[1]
     assert (first.x, first.label) == ("it was so 0", "+")
+
+
+def test_npz_with_a_label_a_step_and_with_several_labels(tmp_path):
+    x = np.zeros((2, 3))
+    np.savez(tmp_path / "tags.npz", x=x, y=[[0, 1, 2], [2, 1, 0]], lengths=np.array([3, 2]))
+    kind, examples = formats.read(tmp_path / "tags.npz")
+    assert kind == "tags"
+    assert [e.label for e in examples] == [("0", "1", "2"), ("2", "1")]
+    np.savez(tmp_path / "multi.npz", x=x, y=[[1, 0, 0, 1], [0, 0, 0, 0]])
+    kind, examples = formats.read(tmp_path / "multi.npz")
+    assert kind == "multi"
+    assert [e.label for e in examples] == [("0", "3"), ()]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"z": np.zeros((2, 3))}, "expected x, y"),
+        ({"x": np.zeros(3)}, r"x has the shape \(3,\) .* expected numbers \[N, T\]"),
+        ({"x": np.array([["a", "b"]])}, "x has .* expected numbers"),
+        ({"x": np.zeros((2, 3)), "lengths": np.array([1, 4])}, r"lengths .* from 1 to 3"),
+        ({"x": np.zeros((2, 3)), "lengths": np.array([1, 0])}, r"lengths .* from 1 to 3"),
+        ({"x": np.zeros((2, 3)), "lengths": np.array([1])}, r"lengths .* expected \[2\]"),
+        ({"x": np.zeros((2, 3)), "times": np.zeros((2, 2))}, r"times .* expected numbers \[2, 3\]"),
+        ({"x": np.zeros((2, 3)), "y": np.zeros(3)}, r"y has the shape \(3,\)"),
+        ({"x": np.zeros((2, 3)), "y": np.zeros((2, 3, 1))}, "y has the shape"),
+    ],
+)
+def test_arrays_that_do_not_belong_together_are_refused(arrays, message, tmp_path):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        formats.read(tmp_path / "a.npz")
+
+
+def test_folders_of_texts_are_classes_and_other_folders_are_refused(tmp_path):
+    for name in ("good", "bad"):
+        (tmp_path / "texts" / name).mkdir(parents=True)
+        (tmp_path / "texts" / name / "one.txt").write_text(f"a {name} film")
+    found = find(str(tmp_path / "texts"))
+    assert {e.label: e.x for e in found["all"][1]} == {"good": "a good film", "bad": "a bad film"}
+    (tmp_path / "else" / "x").mkdir(parents=True)
+    (tmp_path / "else" / "x" / "one.bin").write_bytes(b"\0")
+    with pytest.raises(ValueError, match="a folder a class"):
+        find(str(tmp_path / "else"))

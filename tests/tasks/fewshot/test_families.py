@@ -190,6 +190,19 @@ def test_a_text_goes_on_where_the_support_ends(tmp_path):
     assert torch.equal(again.known(tmp_path / "new.txt")[0], family.known(tmp_path / "new.txt")[0])
 
 
+def test_texts_that_are_too_short_and_methods_that_need_vectors_are_refused(tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text("abcdefghij" * 4)
+    family = characters(str(tmp_path), length=5)
+    with pytest.raises(ValueError, match=r"51 characters.*the longest has 40"):
+        family.draw("test", 1, 8, 2, random())
+    with pytest.raises(ValueError, match="metasgd, reptile, imaml or joint for texts"):
+        family.reads(8, "lstm")
+    (tmp_path / "short.txt").write_text("abcde")
+    with pytest.raises(ValueError, match="5 characters: expected at least 6"):
+        family.known(tmp_path / "short.txt")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -189,6 +189,11 @@ def test_what_is_known_ahead_reaches_the_forecast_and_the_rest_does_not():
     assert not torch.equal(told, model.forecast(replace(window, known=ahead)).mean)
     with pytest.raises(ValueError, match="future values"):
         model_for(windows, strategy="recursive", likelihood="mse")
+    with pytest.raises(ValueError, match=r"known='\d+ steps short': .* Add rows at the end"):
+        future(model, Panel((replace(one, known=known[:151]),)))
+    short = replace(one, values=one.values[:3], known=known[:13], observed=observed[:3])
+    with pytest.raises(ValueError, match="at least the"):
+        future(model, Panel((short,)))
 
 
 def test_a_bidirectional_layer_is_refused_where_forecasts_are_fed_back():

@@ -31,7 +31,10 @@ class Host:
     network: str = ""
 
 
-def agent(out, endpoint, node, host=Host()):  # noqa: B008
+HERE = Host()
+
+
+def agent(out, endpoint, node, host=HERE):
     """torchrun on one of two hosts, with one worker each."""
     call = ["ip", "netns", "exec", host.namespace] if host.namespace else []
     call += [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"]

@@ -239,7 +239,9 @@ def test_what_is_dropped_does_not_depend_on_the_first_look_at_a_model():
 
 
 def test_a_model_that_carries_nothing_on_is_refused():
-    loss = lambda model, chunk, state: ((model(chunk[0]) - chunk[1]).square().sum(), None)  # noqa: E731
+    def loss(model, chunk, state):
+        return (model(chunk[0]) - chunk[1]).square().sum(), None
+
     with pytest.raises(ValueError, match="for the next step to start from"):
         RTRL(loss=loss).step(nn.Linear(3, 2, dtype=torch.float64), data())
 

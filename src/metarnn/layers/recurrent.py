@@ -389,28 +389,22 @@ class Recurrent(nn.Module):
 
     def _floors(self, call: Inputs, operators: Sequence[str]) -> list[Floor]:
         """Each layer's weights and masks for one call, all sampled before any engine runs."""
-        ways = range(self.directions)
-        sources = [[self.source(k, way) for way in ways] for k in range(self.num_layers)]
-        if not self.dropouts.acts(self.training):
-            nothing = [NOTHING] * self.directions
-            return [
-                Floor(
-                    cell, [self.weights(k, way) for way in ways], nothing, sources[k], operators[k]
-                )
-                for k, cell in enumerate(self.floors)
-            ]
+        (steps, batch, _), acts = call.x.shape, self.dropouts.acts(self.training)
         floors = []
         for k, cell in enumerate(self.floors):
-            weights, masks = [], []
-            for direction in ways:
-                named = self.weights(k, direction)
-                like = next(iter(named.values()), call.x)
-                steps, batch, _ = call.x.shape
-                mask = sample(self.dropouts, cell, steps, batch, like, self.training)
-                masks.append(mask)
-                drop = mask.weights
-                weights.append({n: w * drop[n] if n in drop else w for n, w in named.items()})
-            floors.append(Floor(cell, weights, masks, sources[k], operators[k]))
+            sources = [self.source(k, way) for way in range(self.directions)]
+            weights = [self.weights(k, way) for way in range(self.directions)]
+            masks = [NOTHING] * self.directions
+            if acts:
+                likes = [next(iter(named.values()), call.x) for named in weights]
+                masks = [
+                    sample(self.dropouts, cell, steps, batch, like, self.training) for like in likes
+                ]
+                weights = [
+                    {n: w * mask.weights[n] if n in mask.weights else w for n, w in named.items()}
+                    for named, mask in zip(weights, masks, strict=True)
+                ]
+            floors.append(Floor(cell, weights, masks, sources, operators[k]))
         return floors
 
     def rows(self) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,20 @@ LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
 
 class CheckpointError(ValueError):
     """A checkpoint that is damaged, or not one of this model."""
+
+
+@contextmanager
+def usable() -> Generator[None]:
+    """Whatever is wrong with the content of a checkpoint, said in one way."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except (
+        LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError,
+    ) as error:  # fmt: skip
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise CheckpointError(f"the checkpoint cannot be used: {what}") from error
 
 
 def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:

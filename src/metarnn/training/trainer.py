@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import math
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -33,7 +31,7 @@ from metarnn.training.schedule import factor
 from metarnn.training.settings import Settings
 from metarnn.training.spike import LOWER, MOST, Spikes
 from metarnn.training.tree import pack, unpack
-from metarnn.training.world import World, find_device
+from metarnn.training.world import World, place
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Trainer:
         progress: Progress | None = None,
     ) -> None:
         self.task, self.settings, self.folder = task, settings, folder
-        self.world = World(device=_place(model, settings.device)) if world is None else world
+        self.world = World(device=place(model, settings.device)) if world is None else world
         self.progress = SILENT if progress is None else progress
         self.model = model.to(self.world.device)
         shards = self.world.shards(settings.accumulate)
@@ -400,7 +398,7 @@ class Trainer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there; a CheckpointError says where that is not possible."""
-        with _damage():
+        with checkpoint.usable():
             checkpoint.load_weights(self.model, state["weights"])
             optimizer.load_state(self.optimizer, self.model, state["optimizer"])
             self.average.load_state_dict(state["average"])
@@ -430,26 +428,6 @@ class Trainer:
         elif self.at.best_step:
             self._best_weights = checkpoint.read_weights(self.folder.model)
         return True
-
-
-@contextmanager
-def _damage() -> Generator[None]:
-    """Whatever is wrong with the content of a checkpoint, said in one way."""
-    try:
-        yield
-    except checkpoint.CheckpointError:
-        raise
-    except (
-        LookupError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError,
-    ) as error:  # fmt: skip
-        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise checkpoint.CheckpointError(f"the checkpoint cannot be used: {what}") from error
-
-
-def _place(model: nn.Module, device: str) -> torch.device:
-    """The device that is asked for; for "auto" the model's own, where that is none but a CPU."""
-    own = next((w.device for w in model.parameters()), torch.device("cpu"))
-    return own if device == "auto" and own.type != "cpu" else find_device(device)
 
 
 def _exp(value: float) -> float:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.nn.functional import pad
 
@@ -178,3 +178,9 @@ def find_device(device: str, local: int = 0) -> torch.device:
             check.refuse("device", device, has)
         return torch.device("cuda", index)
     return found
+
+
+def place(model: nn.Module, device: str) -> torch.device:
+    """The device that is asked for; for "auto" the model's own, where that is none but a CPU."""
+    own = next((w.device for w in model.parameters()), torch.device("cpu"))
+    return own if device == "auto" and own.type != "cpu" else find_device(device)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metarnn import Cell, Recurrent, cells
-from metarnn.engines.triton import fused, kernel
+from metarnn.engines.triton import chain, fused, kernel, scan, walk
 from metarnn.engines.triton.tiling import Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.cases import EVERY, LINEAR, TRACEABLE, make, parts, randn, random_state
@@ -143,7 +143,13 @@ def test_programs_that_wait_for_nobody_share_units_and_sequences(device, monkeyp
 
 @pytest.mark.medium
 @pytest.mark.parametrize("name", LINEAR)
-def test_a_scan_over_several_segments_of_time(name, device):
+def test_a_scan_over_several_segments_of_time(name, device, monkeypatch):
+    """Three groups of two segments, the last of one step: states pass on in every way."""
+    monkeypatch.setattr(walk, "STEPS", (2, 2))
+    monkeypatch.setattr(scan, "SPAN", 4)
+    monkeypatch.setattr(scan, "BUSY", 1 << 30)
+    monkeypatch.setattr(chain, "TOGETHER", 2)
+    monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))  # kernels of its own
     agree(LINEAR[name], device, batch=2, steps=21)
 
 

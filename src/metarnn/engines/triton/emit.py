@@ -19,6 +19,7 @@ from metarnn.engines.triton.prelude import (
     arrive,
     columns,
     dot,
+    exp,
     greater,
     inner,
     leave,

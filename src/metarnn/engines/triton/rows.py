@@ -125,7 +125,7 @@ class Rows:
             return f"tl.cumsum({zeroed}, 0, reverse={node.op == 'cumsum_back'})"
         if node.op == "softmax":
             lowest = among(x, 'float("-inf")')
-            return f"h{k} = tl.exp({lowest} - tl.max({lowest}, 0))\nh{k} / tl.sum(h{k}, 0)"
+            return f"h{k} = exp({lowest} - tl.max({lowest}, 0))\nh{k} / tl.sum(h{k}, 0)"
         centred = among(f"{x} - tl.sum({zeroed}, 0) / {width}", "0.0")
         square = f"tl.sum(h{k} * h{k}, 0) / {width}"
         first = f"h{k} = {centred}\nv{k} = tl.rsqrt({square} + {node['eps']!r})\n"

@@ -13,7 +13,7 @@ from metarnn.graph.ops import OPS
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 CALLS = {
     "max": "maximum", "min": "minimum", "greater": "greater", "sigmoid": "sigmoid",
-    "tanh": "tanh", "exp": "tl.exp", "softplus": "softplus",
+    "tanh": "tanh", "exp": "exp", "softplus": "softplus",
 }  # fmt: skip
 
 

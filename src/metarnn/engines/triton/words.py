@@ -32,7 +32,7 @@ def describe(
     kernels |= {"backward": made.reverse} if gradient else {}
     for name, kernel in kernels.items():
         if isinstance(kernel, Scan):
-            lines.append(f"{name}: a scan; programs of {kernel.steps} steps at a time, none waits")
+            lines.append(f"{name}: a scan, {kernel.steps} steps at a time")
         else:
             lines.append(f"{name}: {_kernel(kernel.program, batch, weight_size(dot), available)}")
     return tuple(lines)

@@ -66,10 +66,24 @@ def test_a_search_ends_with_a_cell_a_picture_and_a_verdict(text, tmp_path, capsy
     assert json.loads((out / "verdict.json").read_text()) == verdict
 
 
+@pytest.mark.medium
+def test_a_worker_searches_as_this_process_does(text, tmp_path):
+    found = []
+    for count in ("0", "1"):
+        out = tmp_path / count
+        flags = ["--data", str(text), "--out", str(out), "--steps", "6", "--workers", count]
+        # Units at random do not depend on how many are proposed ahead.
+        assert main(["search", "lm", *flags, *TINY, "--strategy", "random", "--seeds", "1"]) == 0
+        found.append(json.loads((out / "search.json").read_text()))
+    assert found[0]["unit"] == found[1]["unit"]
+    assert found[0]["finalists"] == pytest.approx(found[1]["finalists"], rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--split", "90/10"], "one with a test"),
+        (["--data", "-", "--workers", "2"], "each of them reads it"),
         (["--steps", "4", "--slots", "lin", "--activations", "relu"], "Widen it"),
         (["--slots", "mix", "lin"], "first a lin"),
         (["--start-from", "lstmm"], "Did you mean 'lstm'"),

@@ -6,8 +6,9 @@ import dataclasses
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -34,6 +35,7 @@ from metarnn.search.verdict import (
     VerdictOptions,
     judge,
 )
+from metarnn.search.workers import Workers
 from metarnn.tasks.language.model import count_parameters, parse_count
 from metarnn.tasks.unit import FILE, name_of
 from metarnn.training import Folder, Settings, config, generators
@@ -75,6 +77,18 @@ class SpaceOptions:
 
 
 @dataclass(frozen=True)
+class SideOptions:
+    """Who searches."""
+
+    workers: int = 0
+    """random, evolution, polish: try so many units at once, each on one core in a process of its
+    own; --device is then for finalists and the verdict. 0 tries one after the other, there."""
+
+    def __post_init__(self) -> None:
+        check.size("workers", self.workers, least=0)
+
+
+@dataclass(frozen=True)
 class Searched:
     """A task as something to search: its flags, and those of a search."""
 
@@ -84,7 +98,7 @@ class Searched:
 
     @classmethod
     def of(cls, entry: Any) -> Searched:
-        bases = (SpaceOptions, SearchOptions, VerdictOptions, entry.kind)
+        bases = (SpaceOptions, SideOptions, SearchOptions, VerdictOptions, entry.kind)
 
         def post_init(self: Any) -> None:
             for base in bases:
@@ -106,7 +120,7 @@ class Searched:
 def task_config(entry: Any, chosen: Any) -> Any:
     """The task's own part of a search's configuration. Where both have a setting of one name, it is
     the search's: `--strategy` is how to search, and a forecaster keeps its default."""
-    kinds = (SpaceOptions, SearchOptions, VerdictOptions)
+    kinds = (SpaceOptions, SideOptions, SearchOptions, VerdictOptions)
     taken = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     return entry.kind(**tasks.chosen(entry.kind, chosen, *taken))
 
@@ -137,23 +151,41 @@ def searchable() -> dict[str, Any]:
 def _search(entry: Any, chosen: Any, world: World) -> int:
     if world.size > 1 and not chosen.out:
         check.refuse("out", "", "a folder: all processes must know it")
+    if chosen.workers and world.size > 1:
+        check.refuse("workers", chosen.workers, "0 where several processes train together")
+    if chosen.workers and chosen.data == "-":
+        check.refuse("data", "-", "a file, with --workers: each of them reads it")
     folder = Folder(chosen.out or tasks.new_folder(f"search-{entry.name}"))
     show = shows.progress() if world.is_first else shows.SILENT
-    generators.seed_all(chosen.seed)
-    problem = entry.problem(task_config(entry, chosen), chosen.structure_share, show)
+    problem = _problem(entry.name, task_config(entry, chosen), chosen.structure_share, show)
     settings = Settings(**tasks.chosen(Settings, chosen))
     with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
         world.tell(None)
         if world.is_first:
             config.save(folder.config, f"search-{entry.name}", chosen, PLACES)
         try:
-            return _run(entry, chosen, problem, settings, folder, world, show)
+            with _workers(entry, chosen) as workers:
+                return _run(entry, chosen, problem, settings, folder, world, show, workers)
         except Interrupted as stopped:
             number = int(stopped.args[0]) if stopped.args and stopped.args[0] else 2
             if world.is_first:
                 advice = f"metarnn search {entry.name} --resume --out {folder}"
                 print(f"interrupted; all is saved. To go on: {advice}", file=sys.stderr)
             return 128 + number
+
+
+def _problem(name: str, config: Any, share: float, show: shows.Progress = shows.SILENT) -> Problem:
+    """The data of a task in their parts; the same in every process."""
+    generators.seed_all(config.seed)
+    entry: Any = tasks.find(name)
+    return entry.problem(config, share, show)
+
+
+def _workers(entry: Any, chosen: Any) -> AbstractContextManager[Workers | None]:
+    if not chosen.workers:
+        return nullcontext()
+    make = partial(_problem, entry.name, task_config(entry, chosen), chosen.structure_share)
+    return Workers(make, chosen.workers)
 
 
 def _run(
@@ -164,12 +196,13 @@ def _run(
     folder: Folder,
     world: World,
     show: shows.Progress,
+    workers: Workers | None,
 ) -> int:
     space, options = chosen.chosen(), SearchOptions(**tasks.chosen(SearchOptions, chosen))
     budget = _parameters(problem, chosen)
     show.say(f"searching by {options.strategy}, into {folder}")
     found = _found(Search(problem, space, settings, options, folder=folder, world=world,
-                          progress=show), chosen.resume)  # fmt: skip
+                          progress=show, workers=workers), chosen.resume)  # fmt: skip
     if world.is_first:
         write_found(folder, found, options)
         print(f"found after {found.steps:,} steps:\n{indented(str(found.unit))}\n")
@@ -177,9 +210,11 @@ def _run(
     if options.strategy != "random":
         show.say(f"random search, of {chosen.random_units} units, for comparison")
         best = best_random(
-            problem, space, settings, options, chosen.random_units, folder, world, show
+            problem, space, settings, options, chosen.random_units, folder, world, show, workers
         )
         units[RANDOM] = Contender(FILE, best.unit.cell)
+    if workers is not None:
+        workers.close()
     verdict = judge(
         problem,
         units,
@@ -228,6 +263,7 @@ def best_random(
     folder: Folder,
     world: World,
     show: shows.Progress,
+    workers: Workers | None = None,
 ) -> Found:
     """The best of some units at random, chosen as the found one was."""
     place = Folder(folder.path / "random")
@@ -246,6 +282,7 @@ def best_random(
         folder=place,
         world=world,
         progress=show,
+        workers=workers,
     )
     return _found(again, resume=True)
 

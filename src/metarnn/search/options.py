@@ -29,6 +29,8 @@ class SearchOptions:
     """Hidden units of a layer while searching."""
     search_batch: int = 0
     """random, evolution, polish: sequences in an update of a candidate; 0 for --batch."""
+    search_lr: float = 0.0
+    """random, evolution, polish: learning rate of candidates; 0 for --lr. Small models take more."""
     structure_share: float = 0.25
     """Share of the training data that is kept for the structure; weights never see it."""
 
@@ -85,6 +87,8 @@ class SearchOptions:
             check.size(name, getattr(self, name))
         for name in ("search_batch", "alpha_warmup", "polish"):
             check.size(name, getattr(self, name), least=0)
+        if check.number("search_lr", self.search_lr) < 0:
+            check.refuse("search_lr", self.search_lr, "a number not below 0")
         if self.finalist_params:
             parse_count(self.finalist_params)
         if not 0 < check.number("structure_share", self.structure_share) < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import signal
 import traceback
@@ -163,6 +164,7 @@ def _described(trial: Trial) -> str:
 def _work(connection: Connection, make: Callable[[], Problem]) -> None:
     """What a worker does: trials, until the other end of the connection is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who pressed Ctrl-C is answered by the others
+    logging.getLogger("metarnn").setLevel(logging.ERROR)  # a unit that is bad has a bad score
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     problem: Problem | None = None

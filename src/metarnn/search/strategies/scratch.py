@@ -89,7 +89,12 @@ class Scratch(Strategy):
     def _trial(self, choices: Choices) -> Trial:
         # The same start and the same batches for all: the unit alone makes the difference.
         s, options = self.given.settings, self.options
-        settings = replace(s, steps=options.candidate_steps, batch=options.search_batch or s.batch)
+        settings = replace(
+            s,
+            steps=options.candidate_steps,
+            batch=options.search_batch or s.batch,
+            lr=options.search_lr or s.lr,
+        )
         if self.tries.device:
             settings = replace(settings, device=self.tries.device, precision="float32")
         return Trial(self.space.genotype(choices).cell, settings, options.search_width)

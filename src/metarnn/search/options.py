@@ -30,7 +30,8 @@ class SearchOptions:
     search_batch: int = 0
     """random, evolution, polish: sequences in an update of a candidate; 0 for --batch."""
     search_lr: float = 0.0
-    """random, evolution, polish: learning rate of candidates; 0 for --lr. Small models take more."""
+    """random, evolution, polish: learning rate of a candidate; 0 for --lr. Small models take a
+    higher one."""
     structure_share: float = 0.25
     """Share of the training data that is kept for the structure; weights never see it."""
 

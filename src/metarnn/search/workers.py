@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -157,12 +159,26 @@ class Workers:
         )
 
 
+def ends_with_parent() -> None:
+    """Have this process end as soon as the one that started it has, however that came about."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    if parent is not None:
+        threading.Thread(target=watch, daemon=True).start()
+
+
 def _described(trial: Trial) -> str:
     return str(getattr(trial.unit, "__self__", trial.unit))
 
 
 def _work(connection: Connection, make: Callable[[], Problem]) -> None:
     """What a worker does: trials, until the other end of the connection is closed."""
+    ends_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who pressed Ctrl-C is answered by the others
     logging.getLogger("metarnn").setLevel(logging.ERROR)  # a unit that is bad has a bad score
     torch.set_num_threads(1)

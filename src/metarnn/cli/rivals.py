@@ -13,7 +13,7 @@ import torch
 
 from metarnn.cli import searched, tasks
 from metarnn.search.verdict import RIVALS, VerdictOptions, judge
-from metarnn.search.workers import PATIENCE, ends_with_parent
+from metarnn.search.workers import end, ends_with_parent
 from metarnn.training import Folder, Settings, config
 from metarnn.training import world as worlds
 from metarnn.training.interrupt import Interrupted
@@ -31,11 +31,7 @@ def beside(task: str, folder: Folder) -> Generator[BaseProcess]:
     try:
         yield process
     finally:
-        process.terminate()
-        process.join(PATIENCE)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        end([process])
 
 
 def _train(task: str, path: Path) -> None:

@@ -7,9 +7,10 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -101,12 +102,7 @@ class Workers:
         """End all workers, whatever they are at."""
         for worker in self._workers:
             worker.connection.close()
-            worker.process.terminate()
-        for worker in self._workers:
-            worker.process.join(PATIENCE)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+        end(worker.process for worker in self._workers)
         self._workers.clear()
         self._queue.clear()
 
@@ -157,6 +153,19 @@ class Workers:
             f"{worker.process.exitcode}, on the unit\n{_described(worker.task.trial)}\n"
             "Where memory is short, take fewer --workers; --resume goes on from here."
         )
+
+
+def end(processes: Iterable[BaseProcess]) -> None:
+    """Ask processes to end, and end those that have not done so soon."""
+    processes = list(processes)
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + PATIENCE
+    for process in processes:
+        process.join(max(deadline - time.monotonic(), 0.0))
+        if process.is_alive():
+            process.kill()
+            process.join()
 
 
 def ends_with_parent() -> None:

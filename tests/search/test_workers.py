@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from metarnn.search import Search, SearchOptions, UnitSpace, known
+from metarnn.search import Search, SearchOptions, UnitSpace, Workers, known
 from metarnn.search.trial import Trial
-from metarnn.search.workers import WorkerFailed, Workers
+from metarnn.search.workers import WorkerFailed
 from metarnn.training import Folder, Settings, World
 from metarnn.training.interrupt import Interrupted
 from tests.helpers import planted
@@ -90,6 +90,8 @@ def test_what_goes_wrong_in_a_worker_is_told_here(workers):
     nowhere = Trial(known.GRU.cell, replace(SETTINGS, steps=1, device="cuda:99"), 4)
     with pytest.raises(WorkerFailed, match="device"):
         workers.begin(nowhere)(lambda: None)
+    again = [workers.begin(replace(nowhere, settings=SETTINGS)) for _ in range(3)]
+    assert len({outcome(lambda: None).score for outcome in again}) == 1  # all are still at work
 
 
 def test_several_processes_that_train_together_have_no_workers():

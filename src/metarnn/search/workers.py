@@ -139,10 +139,11 @@ class Workers:
                 said = worker.connection.recv()
             except (EOFError, OSError):
                 self._died(worker)
+            task, worker.task = worker.task, None
             if isinstance(said, str):
                 raise WorkerFailed(f"worker {worker.number} failed:\n{said}")
-            assert worker.task is not None
-            worker.task.outcome, worker.task = said, None
+            assert task is not None
+            task.outcome = said
         self._feed()
 
     def _died(self, worker: _Worker) -> NoReturn:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from metarnn.cli import rivals
 from metarnn.cli.main import main
 from metarnn.graph import GraphCell, read
 from metarnn.search import Genotype
@@ -66,10 +67,32 @@ def test_a_search_ends_with_a_cell_a_picture_and_a_verdict(text, tmp_path, capsy
     assert json.loads((out / "verdict.json").read_text()) == verdict
 
 
+@pytest.mark.medium
+def test_what_other_processes_do_is_what_this_one_would(text, tmp_path, capsys):
+    # Units at random do not depend on how many are proposed ahead.
+    data = ["--data", str(text), "--steps", "4", *TINY, "--strategy", "random", "--seeds", "1"]
+    others, alone = tmp_path / "others", tmp_path / "alone"
+    assert main(["search", "lm", *data, "--workers", "1", "--out", str(others)]) == 0
+    alone.mkdir()
+    (alone / "config.toml").write_text((others / "config.toml").read_text())
+    rivals.train("lm", alone)  # as beside a search on a GPU
+    capsys.readouterr()
+    assert main(["search", "lm", *data, "--out", str(alone), "--resume"]) == 0
+    said = "".join(capsys.readouterr())
+    assert "found, seed 0: nll" in said
+    assert "lstm, seed 0: nll" not in said  # it is trained already
+    found = [json.loads((out / "search.json").read_text()) for out in (others, alone)]
+    assert found[0]["unit"] == found[1]["unit"]
+    assert found[0]["finalists"] == pytest.approx(found[1]["finalists"], rel=1e-5)
+    rows = [json.loads((out / "verdict.json").read_text())["rows"] for out in (others, alone)]
+    assert rows[0] == rows[1]
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--split", "90/10"], "one with a test"),
+        (["--data", "-", "--workers", "2"], "each of them reads it"),
         (["--steps", "4", "--slots", "lin", "--activations", "relu"], "Widen it"),
         (["--slots", "mix", "lin"], "first a lin"),
         (["--start-from", "lstmm"], "Did you mean 'lstm'"),

@@ -22,7 +22,7 @@ from metarnn.cli import fewshot as fewshot_command
 from metarnn.cli import learn
 from metarnn.cli.lm import Config
 from metarnn.cli.report import page
-from metarnn.cli.search import Searched
+from metarnn.cli.searched import Searched
 from metarnn.cli.study import Study
 from metarnn.cli.tasks import find, open_run
 from metarnn.layers import LSTM as LSTMLayer

@@ -19,7 +19,7 @@ import tyro
 
 from metarnn.cli import tasks
 from metarnn.cli.main import COMMANDS, TASKED, find, main
-from metarnn.cli.search import Searched
+from metarnn.cli.searched import Searched
 from metarnn.cli.train import parse
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,9 +21,9 @@ NOISE = 0.5
 class Answers(nn.Module):
     """y_t = W h_t + b"""
 
-    def __init__(self, unit: Any, width: int) -> None:
+    def __init__(self, unit: Any, width: int, engine: str = "auto") -> None:
         super().__init__()
-        self.layer = Recurrent(unit(INPUTS, width))
+        self.layer = Recurrent(unit(INPUTS, width), engine=engine)
         self.readout = nn.Linear(self.layer.output_size, OUTPUTS)
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -97,3 +98,8 @@ def problem(teacher: Genotype = known.GRU, sequences: int = 64) -> Problem:
     return Problem(
         Planted(parts, "weights"), Planted(parts, "structure"), Planted(whole, "structure"), Answers
     )
+
+
+def eager() -> Problem:
+    """A small one, for processes that would compile more than they train."""
+    return replace(problem(sequences=32), model=partial(Answers, engine="eager"))

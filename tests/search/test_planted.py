@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from metarnn.search import Genotype, Search, SearchOptions, UnitSpace, known
-from metarnn.search.strategies import Given
-from metarnn.search.strategies.scratch import trained_briefly
-from metarnn.training import Settings
+from metarnn.search.trial import Trial
+from metarnn.training import Settings, World
 from tests.helpers import planted
 
 HIDDEN = Genotype.parse("""
@@ -35,15 +34,18 @@ OPTIONS = SearchOptions(
 )
 
 
+def score(unit, problem):
+    """The loss of a unit trained as a finalist is."""
+    settings = replace(SETTINGS, steps=OPTIONS.finalist_steps)
+    trial = Trial(unit.cell, settings, OPTIONS.search_width, decisive=True)
+    return trial.run(problem, World()).score
+
+
 @pytest.mark.medium
 def test_a_differentiable_search_finds_a_unit_as_good_as_the_hidden_one():
     problem = planted.problem(HIDDEN, sequences=256)
-    given = Given(problem, SPACE, SETTINGS, OPTIONS)
     assert SPACE.allows(SPACE.genotype(SPACE.encode(HIDDEN)))
-    steps, seed = OPTIONS.finalist_steps, SETTINGS.seed
-    true, _ = trained_briefly(given, HIDDEN.cell, steps, seed, problem.structure)
-    elman = Genotype.parse("h' = tanh(lin(x, h))").cell
-    simple, _ = trained_briefly(given, elman, steps, seed, problem.structure)
+    true, simple = score(HIDDEN, problem), score(known.ELMAN, problem)
     found = Search(problem, SPACE, SETTINGS, OPTIONS).run()
     assert found.score <= 1.02 * true < simple / 2
 
@@ -60,12 +62,5 @@ def test_a_search_of_the_whole_space_finds_a_unit_as_good_as_one_drawn_from_it()
     hidden = WHOLE.genotype(WHOLE.draw(random.Random(4)))
     settings = replace(SETTINGS, steps=55 * LONG.candidate_steps)
     problem = planted.problem(hidden, sequences=256)
-    given = Given(problem, WHOLE, settings, LONG)
-
-    def score(unit):
-        steps, seed = LONG.finalist_steps, settings.seed
-        return trained_briefly(given, unit.cell, steps, seed, problem.structure)[0]
-
-    true = score(hidden)
     found = Search(problem, WHOLE, settings, LONG).run()
-    assert found.score <= 1.02 * true < score(known.GRU)
+    assert found.score <= 1.02 * score(hidden, problem) < score(known.GRU, problem)

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from metarnn.search import Search, SearchOptions, UnitSpace, known
-from metarnn.search.strategies import STRATEGIES, Given, scratch
+from metarnn.search.strategies import STRATEGIES
 from metarnn.search.strategies.random_search import RandomSearch
-from metarnn.training import Folder, Settings
+from metarnn.search.trial import Outcome, Trial
+from metarnn.training import Folder, Settings, World
 from metarnn.training.interrupt import Interrupted
-from metarnn.training.position import Position
 from metarnn.training.spike import Spikes
 from tests.helpers import planted
 
@@ -45,12 +45,13 @@ KINDS = {
 }
 
 
-def search(kind, folder=None, **changes):
+def search(kind, folder=None, *, steps=SETTINGS.steps, **changes):
+    settings = replace(SETTINGS, steps=steps)
     options = replace(OPTIONS, **KINDS[kind], **changes)
     place = None if folder is None else Folder(folder)
     if place is not None:
         place.last.parent.mkdir(parents=True, exist_ok=True)
-    return Search(planted.problem(sequences=32), SPACE, SETTINGS, options, folder=place)
+    return Search(planted.problem(sequences=32), SPACE, settings, options, folder=place)
 
 
 def test_all_strategies_are_tried_here():
@@ -152,8 +153,8 @@ def test_the_three_parts_of_the_data_are_used_as_said(monkeypatch):
 
 
 def test_evolution_tries_no_unit_twice(monkeypatch):
-    monkeypatch.setattr(scratch, "trained_briefly", lambda *given: (1.0, Position()))
-    strategy: Any = search("evolution").strategy
+    monkeypatch.setattr(Trial, "run", lambda *given: Outcome(1.0))
+    strategy: Any = search("evolution", steps=1000).strategy
     for _ in range(40):
         strategy.step()
     children = [SPACE.genotype(each.choices) for each in strategy.tried][OPTIONS.population :]
@@ -162,6 +163,5 @@ def test_evolution_tries_no_unit_twice(monkeypatch):
 
 def test_a_unit_whose_loss_spikes_too_often_is_as_bad_as_can_be(monkeypatch):
     monkeypatch.setattr(Spikes, "seen", lambda self, loss: True)
-    given = Given(planted.problem(sequences=32), SPACE, replace(SETTINGS, spike=3.0), OPTIONS)
-    score, _ = scratch.trained_briefly(given, known.ELMAN.cell, 3, seed=0)
-    assert score == float("inf")
+    trial = Trial(known.ELMAN.cell, replace(SETTINGS, steps=3, spike=3.0), OPTIONS.search_width)
+    assert trial.run(planted.problem(sequences=32), World()).score == float("inf")

@@ -9,7 +9,8 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from metarnn.cli import tasks
-from metarnn.cli.search import Searched, searchable
+from metarnn.cli.search import searchable
+from metarnn.cli.searched import Searched
 
 
 def completion(shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional], /) -> None:

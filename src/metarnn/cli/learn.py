@@ -12,7 +12,7 @@ import tyro
 from metarnn.cells import check
 from metarnn.cli import setup, tasks
 from metarnn.cli.learning import Asked, Learning, save_search
-from metarnn.cli.search import Searched, task_config
+from metarnn.cli.searched import Searched, task_config
 from metarnn.cli.study import LEARN, Study, fingerprint, machine, versions
 from metarnn.tasks.look import Finding, look
 from metarnn.training import Folder, config, generators

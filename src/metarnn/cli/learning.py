@@ -14,7 +14,8 @@ import torch
 from metarnn.cells import check
 from metarnn.cli import samples, setup, tasks
 from metarnn.cli.report import write_report
-from metarnn.cli.search import best_random, indented, print_verdict, runs_of, write_found
+from metarnn.cli.search import best_random, indented, print_verdict, write_found
+from metarnn.cli.searched import runs_of
 from metarnn.cli.study import Study
 from metarnn.cli.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, budget

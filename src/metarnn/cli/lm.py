@@ -49,6 +49,9 @@ class Text:
     split: str = "auto"
     """Shares of train, valid and test, where names of files do not tell, as in 90/5/5 or 90/10;
     auto is 90/5/5 with at most 1 MiB for valid and for test."""
+    lines: int = 0
+    """So many lines make a document, where states begin anew; 0: a file is one. An evaluation
+    reads documents side by side: one long text is read slowly."""
     min_frequency: int = 1
     """Tokens seen less often than this in the training text are unknown."""
     max_size: int = 0
@@ -163,6 +166,7 @@ def _corpus(config: Config, folder: Folder | None, show: Progress) -> Corpus:
         config.data,
         config.level,
         split=config.split,
+        lines=config.lines,
         min_frequency=config.min_frequency,
         max_size=config.max_size or None,
         vocabulary=known,

@@ -2,113 +2,44 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from multiprocessing.process import BaseProcess
+from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
-from torch import nn
 
 from metarnn.cells import check
 from metarnn.cli import tasks
-from metarnn.cli.tasks import PLACES, Job
+from metarnn.cli.rivals import beside
+from metarnn.cli.searched import VERDICT, Searched, problem_of, runs_of, size_of, task_config
+from metarnn.cli.tasks import PLACES
 from metarnn.cli.train import parse
 from metarnn.graph import save, svg, text
 from metarnn.graph.files import make_folder, write
-from metarnn.search import DartsSpace, Found, Search, SearchOptions, Space, UnitSpace
+from metarnn.search import Found, Search, SearchOptions, Space
 from metarnn.search.problem import Problem, Unit
-from metarnn.search.unit_space import OPERATIONS, SLOTS
 from metarnn.search.verdict import (
     FOUND,
     RANDOM,
     RIVALS,
     Contender,
-    Keep,
     Verdict,
     VerdictOptions,
     judge,
 )
-from metarnn.tasks.language.model import count_parameters, parse_count
-from metarnn.tasks.unit import FILE, name_of
-from metarnn.training import Folder, Settings, config, generators
+from metarnn.search.workers import Workers
+from metarnn.tasks.unit import FILE
+from metarnn.training import Folder, Settings, config
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
 from metarnn.training.interrupt import Interrupted
 from metarnn.training.world import World
-
-# What a search takes instead of a preset's own: minutes, not hours, and no more validations than
-# the verdict needs.
-BUDGET = {"steps": 0, "epochs": 0.0, "minutes": 3.0, "patience": 0, "save_every": 200}
-
-
-@dataclass(frozen=True)
-class SpaceOptions:
-    """Where to search."""
-
-    space: Literal["unit", "darts"] = "unit"
-    """unit, of which LSTM and GRU are points, or that of DARTS-RNN."""
-    slots: tuple[str, ...] = SLOTS
-    """unit: the nodes, lin or mix each, in their order."""
-    activations: tuple[str, ...] = UnitSpace.activations
-    """Activations to choose from."""
-    operations: tuple[str, ...] = OPERATIONS
-    """unit: operations of a mix node to choose from."""
-    states: int = 2
-    """unit: 1 for a state h, 2 for h and c."""
-    matrices: int = 0
-    """unit: the most matrices a unit may have (an LSTM has 8, a GRU 6); 0 for any number."""
-    nodes: int = 8
-    """darts: how many nodes."""
-
-    def chosen(self) -> Space:
-        if self.space == "darts":
-            return DartsSpace(self.nodes, self.activations)
-        return UnitSpace(
-            self.slots, self.activations, self.operations, self.states, matrices=self.matrices
-        )
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A task as something to search: its flags, and those of a search."""
-
-    name: str
-    kind: type
-    presets: Mapping[str, Mapping[str, Any]]
-
-    @classmethod
-    def of(cls, entry: Any) -> Searched:
-        bases = (SpaceOptions, SearchOptions, VerdictOptions, entry.kind)
-
-        def post_init(self: Any) -> None:
-            for base in bases:
-                getattr(base, "__post_init__", lambda self: None)(self)
-
-        command = f"metarnn search {entry.name}"
-        about = (
-            f"Find a unit for {entry.about}.\n\n{command} --data FILE --minutes 10\n\n"
-            f"{command} --strategy darts --params 100k --seeds 5 --out runs/found"
-        )
-        namespace = {"__post_init__": post_init, "__doc__": about}
-        kind = dataclasses.make_dataclass(
-            "SearchConfig", [], bases=bases, frozen=True, namespace=namespace
-        )
-        presets = {name: {**preset, **BUDGET} for name, preset in entry.presets.items()}
-        return cls(f"search-{entry.name}", kind, presets)
-
-
-def task_config(entry: Any, chosen: Any) -> Any:
-    """The task's own part of a search's configuration. Where both have a setting of one name, it is
-    the search's: `--strategy` is how to search, and a forecaster keeps its default."""
-    kinds = (SpaceOptions, SearchOptions, VerdictOptions)
-    taken = {field.name for kind in kinds for field in dataclasses.fields(kind)}
-    return entry.kind(**tasks.chosen(entry.kind, chosen, *taken))
 
 
 def search(arguments: Sequence[str]) -> int:
@@ -137,23 +68,46 @@ def searchable() -> dict[str, Any]:
 def _search(entry: Any, chosen: Any, world: World) -> int:
     if world.size > 1 and not chosen.out:
         check.refuse("out", "", "a folder: all processes must know it")
+    if chosen.workers and world.size > 1:
+        check.refuse("workers", chosen.workers, "0 where several processes train together")
+    if chosen.workers and chosen.data == "-":
+        check.refuse("data", "-", "a file, with --workers: each of them reads it")
     folder = Folder(chosen.out or tasks.new_folder(f"search-{entry.name}"))
     show = shows.progress() if world.is_first else shows.SILENT
-    generators.seed_all(chosen.seed)
-    problem = entry.problem(task_config(entry, chosen), chosen.structure_share, show)
+    problem = problem_of(entry.name, task_config(entry, chosen), chosen.structure_share, show)
     settings = Settings(**tasks.chosen(Settings, chosen))
     with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
         world.tell(None)
         if world.is_first:
             config.save(folder.config, f"search-{entry.name}", chosen, PLACES)
         try:
-            return _run(entry, chosen, problem, settings, folder, world, show)
+            with (
+                _workers(entry, chosen) as workers,
+                _rivals(entry, chosen, folder, world) as rivals,
+            ):
+                return _run(entry, chosen, problem, settings, folder, world, show, workers, rivals)
         except Interrupted as stopped:
             number = int(stopped.args[0]) if stopped.args and stopped.args[0] else 2
             if world.is_first:
                 advice = f"metarnn search {entry.name} --resume --out {folder}"
                 print(f"interrupted; all is saved. To go on: {advice}", file=sys.stderr)
             return 128 + number
+
+
+def _workers(entry: Any, chosen: Any) -> AbstractContextManager[Workers | None]:
+    if not chosen.workers:
+        return nullcontext()
+    make = partial(problem_of, entry.name, task_config(entry, chosen), chosen.structure_share)
+    return Workers(make, chosen.workers)
+
+
+def _rivals(
+    entry: Any, chosen: Any, folder: Folder, world: World
+) -> AbstractContextManager[BaseProcess | None]:
+    """What uses a GPU while workers search on the cores beside it."""
+    if not chosen.workers or world.device.type != "cuda":
+        return nullcontext()
+    return beside(entry.name, folder)
 
 
 def _run(
@@ -164,12 +118,14 @@ def _run(
     folder: Folder,
     world: World,
     show: shows.Progress,
+    workers: Workers | None,
+    rivals: BaseProcess | None,
 ) -> int:
     space, options = chosen.chosen(), SearchOptions(**tasks.chosen(SearchOptions, chosen))
-    budget = _parameters(problem, chosen)
+    budget = size_of(problem, chosen)
     show.say(f"searching by {options.strategy}, into {folder}")
     found = _found(Search(problem, space, settings, options, folder=folder, world=world,
-                          progress=show), chosen.resume)  # fmt: skip
+                          progress=show, workers=workers), chosen.resume)  # fmt: skip
     if world.is_first:
         write_found(folder, found, options)
         print(f"found after {found.steps:,} steps:\n{indented(str(found.unit))}\n")
@@ -177,16 +133,22 @@ def _run(
     if options.strategy != "random":
         show.say(f"random search, of {chosen.random_units} units, for comparison")
         best = best_random(
-            problem, space, settings, options, chosen.random_units, folder, world, show
+            problem, space, settings, options, chosen.random_units, folder, world, show, workers
         )
         units[RANDOM] = Contender(FILE, best.unit.cell)
+    if workers is not None:
+        workers.close()
+    if rivals is not None:
+        if rivals.is_alive():
+            show.say("LSTM and GRU are still being trained")
+        rivals.join()
     verdict = judge(
         problem,
         units,
         budget,
         settings,
         VerdictOptions(**tasks.chosen(VerdictOptions, chosen)),
-        folder=folder.path / "verdict",
+        folder=folder.path / VERDICT,
         world=world,
         progress=show,
         keep=runs_of(entry, chosen, problem),
@@ -198,19 +160,6 @@ def _run(
             print(line)
         print(f"saved in {folder}: metarnn train {entry.name} --cell {folder.path / 'cell.json'}")
     return 0
-
-
-def runs_of(entry: Any, chosen: Any, problem: Problem) -> Keep:
-    """What makes each training of a verdict a run of its task."""
-
-    def keep(folder: Folder, unit: Unit, width: int, settings: Settings, model: nn.Module) -> None:
-        keys = {**tasks.chosen(Settings, settings), **problem.decided}
-        keys |= {"cell": name_of(unit), "width": width, "params": ""}
-        own = replace(task_config(entry, chosen), **keys)
-        config.save(folder.config, entry.name, own, PLACES)
-        entry.save(Job(own, problem.whole, model), folder)
-
-    return keep
 
 
 def _found(search: Search, resume: bool) -> Found:
@@ -228,6 +177,7 @@ def best_random(
     folder: Folder,
     world: World,
     show: shows.Progress,
+    workers: Workers | None = None,
 ) -> Found:
     """The best of some units at random, chosen as the found one was."""
     place = Folder(folder.path / "random")
@@ -246,16 +196,9 @@ def best_random(
         folder=place,
         world=world,
         progress=show,
+        workers=workers,
     )
     return _found(again, resume=True)
-
-
-def _parameters(problem: Problem, chosen: Any) -> int:
-    """The size of all models of the verdict: as asked for, or that of an LSTM of --width."""
-    if chosen.params:
-        return parse_count(chosen.params)
-    with torch.device("meta"):
-        return count_parameters(problem.model(RIVALS["lstm"], chosen.width).parameters())
 
 
 def write_found(folder: Folder, found: Found, options: SearchOptions) -> None:

@@ -10,6 +10,7 @@ from metarnn.search.run import Found, Search
 from metarnn.search.space import Choices, Decision, Space
 from metarnn.search.unit_space import UnitSpace
 from metarnn.search.verdict import Verdict, VerdictOptions, judge
+from metarnn.search.workers import Workers
 
 __all__ = [
     "Choices",
@@ -25,6 +26,7 @@ __all__ = [
     "UnitSpace",
     "Verdict",
     "VerdictOptions",
+    "Workers",
     "judge",
     "known",
 ]

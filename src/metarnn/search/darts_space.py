@@ -16,7 +16,7 @@ from metarnn.cells import Cell, Drive, Map, State, Theta, check
 from metarnn.cells.base import POINTWISE
 from metarnn.search import known
 from metarnn.search.genotype import ACTIVATIONS, Genotype
-from metarnn.search.space import Choices, Decision, Shares, Space, bounded, weighted
+from metarnn.search.space import Choices, Decision, Shares, Space, added, bounded, weighted
 
 
 @dataclass(frozen=True)
@@ -115,17 +115,12 @@ class DartsMixture(Cell):
         c, g = (drive + theta.hh(h)).chunk(2, -1)
         nodes = [h + torch.sigmoid(c) * (torch.tanh(g) - h)]
         for decision in self.space.decisions:
-            options, total = shares.of(decision.name), None
+            options, parts = shares.of(decision.name), []
             for p, s in enumerate(nodes):
                 c, g = getattr(theta, decision.name)(s).chunk(2, -1)
                 own = {f: options[f"{f} {p}"] for f in self.space.activations}
-                made = weighted((share, POINTWISE[f](g) - s) for f, share in own.items())
-                kept = weighted((share, s) for share in own.values())
-                part = kept + torch.sigmoid(c) * made
-                total = part if total is None else total + part
-            assert total is not None
-            nodes.append(total)
-        first, *others = nodes[1:]
-        for s in others:
-            first = first + s
-        return bounded([first * (1 / self.space.nodes)])
+                made = weighted((share, POINTWISE[f](g)) for f, share in own.items())
+                kept = added(own.values()) * s
+                parts.append(kept + torch.sigmoid(c) * (made - kept))
+            nodes.append(added(parts))
+        return bounded([added(nodes[1:]) * (1 / self.space.nodes)])

@@ -7,6 +7,7 @@ from typing import Literal
 
 from metarnn.cells import check
 from metarnn.search.bilevel import HESSIANS
+from metarnn.tasks.language.model import parse_count
 
 STRATEGIES = ("darts", "gdas", "written", "random-sharing", "enas", "random", "evolution")
 
@@ -26,6 +27,11 @@ class SearchOptions:
     """How the space is searched."""
     search_width: int = 64
     """Hidden units of a layer while searching."""
+    search_batch: int = 0
+    """random, evolution, polish: sequences in an update of a candidate; 0 for --batch."""
+    search_lr: float = 0.0
+    """random, evolution, polish: learning rate of a candidate; 0 for --lr. Small models take a
+    higher one."""
     structure_share: float = 0.25
     """Share of the training data that is kept for the structure; weights never see it."""
 
@@ -67,6 +73,9 @@ class SearchOptions:
     among them."""
     finalist_steps: int = 400
     """Updates that each of them is trained for."""
+    finalist_params: str = ""
+    """At most so many parameters for each of them, as in 5M; by default they are as wide as
+    candidates."""
     check_every: int = 100
     """Steps from one look at entropy, masses, gap and collapse to the next."""
 
@@ -77,8 +86,12 @@ class SearchOptions:
         for name in ("search_width", "candidate_steps", "population", "tournament", "samples",
                      "finalists", "finalist_steps", "check_every"):  # fmt: skip
             check.size(name, getattr(self, name))
-        for name in ("alpha_warmup", "polish"):
+        for name in ("search_batch", "alpha_warmup", "polish"):
             check.size(name, getattr(self, name), least=0)
+        if check.number("search_lr", self.search_lr) < 0:
+            check.refuse("search_lr", self.search_lr, "a number not below 0")
+        if self.finalist_params:
+            parse_count(self.finalist_params)
         if not 0 < check.number("structure_share", self.structure_share) < 1:
             check.refuse("structure_share", self.structure_share, "a number between 0 and 1")
         if self.order not in (1, 2):

@@ -14,7 +14,10 @@ from metarnn.search.problem import Problem
 from metarnn.search.space import Choices, Space
 from metarnn.search.strategies import STRATEGIES, Given
 from metarnn.search.strategies.polish import Polish
-from metarnn.search.strategies.scratch import Scratch, trained_briefly
+from metarnn.search.strategies.scratch import Scratch
+from metarnn.search.trial import Trial
+from metarnn.search.workers import Workers
+from metarnn.tasks.language.model import parse_count
 from metarnn.training import Folder, Settings, World, checkpoint
 from metarnn.training.interrupt import Interrupted, Interruption
 from metarnn.training.metrics import Metrics
@@ -50,6 +53,7 @@ class Search:
         settings: the budget (steps or minutes), and how weights are trained
         options: which strategy, and how
         folder: where checkpoint and metrics go, locked by the caller; None to keep nothing
+        workers: processes that try units side by side; None for this one alone
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Search:
         folder: Folder | None = None,
         world: World | None = None,
         progress: Progress | None = None,
+        workers: Workers | None = None,
     ) -> None:
         if not any((settings.steps, settings.epochs, settings.minutes)):
             check.refuse("steps", 0, "a budget: steps, epochs or minutes")
@@ -69,7 +74,10 @@ class Search:
         if options.strategy == "random":  # what is polished is no longer random
             options = replace(options, polish=0)
         self.world = World() if world is None else world
-        self.given = Given(problem, space, settings, options, self.world)
+        if workers is not None and self.world.size > 1:
+            check.refuse("workers", workers.count, "0 where several processes train together")
+        halt = self._stop_if_asked
+        self.given = Given(problem, space, settings, options, self.world, workers, halt)
         self.space, self.options, self.folder = space, options, folder
         self.progress = SILENT if progress is None else progress
         self.strategy = STRATEGIES[options.strategy](self.given)
@@ -103,7 +111,8 @@ class Search:
                 self._looked = looked
                 self._look()
         if self.polish is None:
-            self.polish = Polish(self.given, strategy.finalists())
+            best = strategy.best() if isinstance(strategy, Scratch) else ()
+            self.polish = Polish(self.given, strategy.finalists(), best)
             self._save()
         while not self.finalists and self.options.polish and not self.polish.finished:
             self._stop_if_asked()
@@ -136,18 +145,12 @@ class Search:
 
     def _decide(self) -> None:
         """Train each finalist from scratch; the third part of the data tells which is best."""
-        for choices in self.finalists[len(self.scores) :]:
+        tries = self.given.tries
+        begun = [tries.begin(self._final(c)) for c in self.finalists[len(self.scores) :]]
+        for outcome in begun:
             self._stop_if_asked()
-            unit = self.space.genotype(choices).cell
-            score, _ = trained_briefly(
-                self.given,
-                unit,
-                self.options.finalist_steps,
-                self.given.settings.seed,
-                self.given.problem.structure,
-            )
-            self.scores.append(score)
-            text = f"finalist {len(self.scores)} of {len(self.finalists)}: {score:.4f}"
+            self.scores.append(outcome(self._stop_if_asked).score)
+            text = f"finalist {len(self.scores)} of {len(self.finalists)}: {self.scores[-1]:.4f}"
             self.progress.say(text)
             self._save()
         if not any(math.isfinite(score) for score in self.scores):
@@ -155,6 +158,12 @@ class Search:
                 f"none of the {len(self.scores)} finalists can be trained: their losses are not "
                 "finite. Try a lower --lr, or a space without relu and identity."
             )
+
+    def _final(self, choices: Choices) -> Trial:
+        options, unit = self.options, self.space.genotype(choices).cell
+        settings = replace(self.given.settings, steps=options.finalist_steps)
+        parameters = parse_count(options.finalist_params) if options.finalist_params else 0
+        return Trial(unit, settings, options.search_width, parameters, decisive=True)
 
     def _found(self) -> Found:
         ranked = sorted(zip(self.finalists, self.scores, strict=True), key=lambda each: each[1])

@@ -172,7 +172,12 @@ def bounded(state: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 def weighted(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
     """Σ share · value"""
-    first, *others = (share * value for share, value in pairs)
+    return added(share * value for share, value in pairs)
+
+
+def added(values: Iterable[Tensor]) -> Tensor:
+    """Σ value"""
+    first, *others = values
     for each in others:
         first = first + each
     return first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NoReturn
@@ -13,7 +13,7 @@ from torch import Tensor
 from metarnn.cells import Cell, Drive, Map, State, Theta, check
 from metarnn.cells.base import POINTWISE
 from metarnn.search.genotype import ACTIVATIONS, STATES, Genotype, Operation, map_name
-from metarnn.search.space import Choices, Decision, Shares, Space, bounded, weighted
+from metarnn.search.space import Choices, Decision, Shares, Space, added, bounded, weighted
 from metarnn.search.stability import is_bounded, is_neat
 
 OPERATIONS = ("act", "sum", "prod", "blend")
@@ -292,7 +292,7 @@ class Mixture(Cell):
                 if source not in products:
                     products[source] = getattr(theta, map_name(source))(values[source])
                 gate = self.readers[source].index(k) * H
-                q = _sum(share for subset, share in subsets.items() if source in subset.split())
+                q = added(share for subset, share in subsets.items() if source in subset.split())
                 total = total + q * products[source][..., gate : gate + H]
             acts = shares.of(f"{node}.act")
             values[node] = weighted((share, POINTWISE[f](total)) for f, share in acts.items())
@@ -313,10 +313,3 @@ class Mixture(Cell):
                 value = z * a + (1 - z) * b
             results.append((share, value))
         return weighted(results)
-
-
-def _sum(shares: Iterable[Tensor]) -> Tensor:
-    first, *others = shares
-    for share in others:
-        first = first + share
-    return first

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from metarnn import Cell, Recurrent, cells
-from metarnn.engines.triton import chain, fused, kernel, scan, walk
+from metarnn.engines.plan import plan_cell
+from metarnn.engines.triton import chain, fused, kernel, rows, scan, walk
 from metarnn.engines.triton.tiling import Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.cases import EVERY, LINEAR, TRACEABLE, make, parts, randn, random_state
@@ -65,6 +66,15 @@ def agree(cell: Cell, device: str, batch: int = 3, steps: int = 3, call: Any = N
 @pytest.mark.parametrize("name", EVERY)
 def test_every_cell_with_lengths_resets_and_an_initial_state(name, device):
     agree(EVERY[name], device, call=MASKS)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("length", [0, 10])
+def test_a_long_segment_is_several_functions(length, device, monkeypatch):
+    monkeypatch.setattr(rows, "LONG", length)
+    cell = cells.LSTM(3, 4 + length, layer_norm=True)  # a size of its own: no kernel is known yet
+    agree(cell, device, call=MASKS)
+    assert "noinline" in fused.loop(plan_cell(cell, (), (), ())).reverse.program.source
 
 
 @pytest.mark.medium

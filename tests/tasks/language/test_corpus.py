@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from metarnn.tasks.language import EOS, Vocabulary, load
@@ -135,6 +136,19 @@ def test_standard_input(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((WORDS * 20).encode())))
     corpus = load("-")
     assert "".join(text_of(corpus, split) for split in corpus.splits) == WORDS * 20
+
+
+def test_so_many_lines_make_a_document(tmp_path):
+    lines = [f"{'é' * k} {k}\n" for k in range(7)]
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("".join(lines) + "end")
+    corpus = load(str(tmp_path / "train.txt"), lines=3)
+    whole = load(str(tmp_path / "train.txt"))
+    tokens = corpus["train"].tokens
+    assert np.array_equal(tokens.values, whole["train"].tokens.values)
+    sizes = [len("".join(lines[:3])), len("".join(lines[3:6])), len(lines[6] + "end")]
+    assert np.diff(tokens.bounds).tolist() == sizes
+    assert corpus["train"].names[1].endswith("from line 4")
 
 
 def test_words_and_ends_of_lines(tmp_path):

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from metarnn.search.options import SearchOptions
 from metarnn.search.problem import Problem
 from metarnn.search.space import Choices, Space
+from metarnn.search.trial import Alone
+from metarnn.search.workers import Workers
 from metarnn.training import Settings, World
 from metarnn.training.position import Position
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a strategy is given."""
+    """What a strategy is given.
+
+    workers  who tries units, if that is not this process alone
+    halt     raises where someone asked to stop; called while waiting
+    """
 
     problem: Problem
     space: Space
     settings: Settings
     options: SearchOptions
     world: World = field(default_factory=World)
+    workers: Workers | None = None
+    halt: Callable[[], None] = lambda: None
+
+    @property
+    def tries(self) -> Alone | Workers:
+        return self.workers or Alone(self.problem, self.world)
 
 
 class Strategy:
@@ -50,10 +63,10 @@ class Strategy:
         raise NotImplementedError
 
     def reached(self) -> str:
-        return self.at.reached(self.given.settings, _per_epoch(self.given))
+        return self.at.reached(self.given.settings, per_epoch(self.given))
 
     def done(self) -> float:
-        return self.at.done(self.given.settings, _per_epoch(self.given))
+        return self.at.done(self.given.settings, per_epoch(self.given))
 
     def state_dict(self) -> dict[str, Any]:
         version, words, gauss = self.random.getstate()
@@ -64,5 +77,6 @@ class Strategy:
         self.random.setstate((version, tuple(words), gauss))
 
 
-def _per_epoch(given: Given) -> float:
-    return float(getattr(given.problem.weights, "batches_per_epoch", 0.0))
+def per_epoch(given: Given) -> float:
+    """Updates of an epoch of the first part of the data; 0 where they have no end."""
+    return float(getattr(given.problem.weights, "batchesper_epoch", 0.0))

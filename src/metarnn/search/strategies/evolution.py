@@ -25,9 +25,9 @@ class Evolution(Scratch):
 
     def propose(self) -> Choices:
         known, size = self.ancestors, self.options.population
-        if len(self.tried) < len(known):
-            return known[len(self.tried)]
-        if len(self.tried) < size:
+        if self.proposed < len(known):
+            return known[self.proposed]
+        if self.proposed < size or len(self.tried) < self.options.tournament:
             return self.space.draw(self.random)
         alive = self.tried[-size:]
         drawn = self.random.sample(alive, self.options.tournament)

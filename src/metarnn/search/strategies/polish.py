@@ -7,7 +7,7 @@ from typing import Any
 
 from metarnn.search.space import Choices
 from metarnn.search.strategies.base import Given
-from metarnn.search.strategies.scratch import Scratch
+from metarnn.search.strategies.scratch import Candidate, Scratch
 
 
 class Polish(Scratch):
@@ -15,19 +15,35 @@ class Polish(Scratch):
 
     Shared weights tell badly what a node should read: small shares are made up for by large
     weights. Weights of one's own tell.
+
+    Args:
+        units: where to begin
+        tried: those of them that were trained so already
     """
 
-    def __init__(self, given: Given, units: Sequence[Choices] = ()) -> None:
+    def __init__(
+        self, given: Given, units: Sequence[Choices] = (), tried: Sequence[Candidate] = ()
+    ) -> None:
         super().__init__(given)
-        self.units = list(units)
+        self.units, self.tried = list(units), list(tried)
 
     @property
     def finished(self) -> bool:
-        return len(self.tried) >= len(self.units) + self.options.polish
+        return len(self.tried) >= self.all
+
+    @property
+    def all(self) -> int:
+        """How many units are tried."""
+        return len(self.units) + self.options.polish
+
+    def enough(self) -> bool:
+        return self.proposed >= self.all
 
     def propose(self) -> Choices:
-        if len(self.tried) < len(self.units):
-            return self.units[len(self.tried)]
+        if self.proposed < len(self.units):
+            return self.units[self.proposed]
+        if not self.tried:
+            return self.neighbour(self.random.choice(self.units))
         best = min(self.tried, key=lambda each: each.score).choices
         return self.neighbour(best)
 

@@ -65,6 +65,7 @@ def load(
     level: str = "character",
     *,
     split: str = "auto",
+    lines: int = 0,
     min_frequency: int = 1,
     max_size: int | None = None,
     vocabulary: Vocabulary | None = None,
@@ -85,6 +86,7 @@ def load(
     split       shares of train, valid and test, where names of files do not tell, as in "90/5/5" or
                 "90/10"; "auto" is 90/5/5 with at most 1 MiB for valid and for test; "all" is one
                 split of that name with everything in it, which needs a vocabulary
+    lines       so many of them make a document; 0 where a file is one
     vocabulary  one to use instead of counting: that of a trained model
     cache       where large texts are kept once numbered; by default the user's cache folder
     """
@@ -93,6 +95,11 @@ def load(
         max_size = LARGEST_WORD_VOCABULARY
     work = tempfile.TemporaryDirectory(prefix="metarnn-")
     found = splits.find(data, split, seed, Path(work.name))
+    if check.size("lines", lines, least=0):
+        found = {
+            name: [part for each in documents for part in each.of_lines(lines)]
+            for name, documents in found.items()
+        }
     size = total([document for documents in found.values() for document in documents])
     options = (level, min_frequency, max_size, vocabulary)
     kept: list[object] = [work]

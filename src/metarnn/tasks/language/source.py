@@ -9,6 +9,7 @@ import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -58,6 +59,21 @@ class Document:
             yield text
         if decoder.getstate()[0]:
             raise ValueError(f"{self.name} is no text: it ends within a character. {advice}")
+
+    def of_lines(self, count: int) -> Iterator[Document]:
+        """The same in documents of so many lines; the last may have fewer."""
+        ends, seen, place = [0], 0, 0
+        for piece in self.bytes():
+            at = -1
+            while (at := piece.find(b"\n", at + 1)) >= 0:
+                seen += 1
+                if seen % count == 0:
+                    ends.append(place + at + 1)
+            place += len(piece)
+        ends += [place] if ends[-1] < place else []
+        for k, (start, stop) in enumerate(pairwise(ends)):
+            lines = f"{self.name}, from line {k * count + 1}"
+            yield Document(lines, self.open, stop - start, self.start + start)
 
     def part(self, start: int, stop: int, name: str) -> Document:
         """Bytes `start` to `stop` of it, each moved on to the beginning of a character."""

@@ -101,6 +101,9 @@ def test_programs_that_wait_in_vain_give_up_and_the_next_call_says_so(monkeypatc
 
 def test_both_directions_at_once_agree_and_give_the_same_bits_every_time():
     ours, x = layer(256, bidirectional=True), given(256, 20, 16)
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter /= 8  # with larger weights 256 units are chaotic, whoever computes them
     first = results(ours, x)
     assert_close(first, oracle(ours, x, bidirectional=True), 1e-5)
     for _ in range(5):

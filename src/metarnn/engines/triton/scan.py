@@ -22,7 +22,8 @@ from metarnn.engines.triton.program import Key, Program, power
 from metarnn.engines.triton.walk import Walk
 from metarnn.graph import Graph, NotAffine, affine
 
-UNITS = 64  # of a program, which is one warp
+UNITS = 128  # of a program that goes through all of time, with two warps
+CHAINED_UNITS = 64  # of one that has a segment, with one
 BUSY = 1024  # threads that keep a processor's memory busy
 SPAN = 32  # steps of a segment: what is in work at once stays in the caches
 
@@ -80,10 +81,10 @@ class Scan:
         """Run all steps."""
         if not batch:
             return
-        units = min(power(self.width), UNITS)
+        chained = steps > SPAN and self._too_few(batch, processors(device))
+        most, span = (CHAINED_UNITS, SPAN) if chained else (UNITS, steps)
+        units = min(power(self.width), most)
         rows = batch * -(-self.width // units)
-        chained = steps > SPAN and _too_few(rows, processors(device))
-        span = SPAN if chained else steps
         segments = -(-steps // span)
         sums = {
             name: torch.empty(segments, batch, width, dtype=torch.float32, device=device)
@@ -94,7 +95,7 @@ class Scan:
         told = pointers[0]
         if chained:
             told = chain.untold(self._states, self.width, segments, batch, device)
-        options = {} if interpreted() else {"num_warps": 1}
+        options = {} if interpreted() else {"num_warps": most // 64}
         with first_launch(self._launched), current(device):
             self._loop[rows * segments,](
                 *pointers, told, steps, batch, span, UNITS=units, CHAINED=chained, **options
@@ -107,7 +108,6 @@ class Scan:
     def _loop(self) -> Any:
         return function(self.program.source)
 
-
-def _too_few(rows: int, available: int) -> bool:
-    """Whether so many programs, with all of time for each, would leave a GPU idle."""
-    return interpreted() or BUSY * available > 3 * 32 * rows
+    def _too_few(self, batch: int, available: int) -> bool:
+        """Whether programs that go through all of time, two units a thread, leave a GPU idle."""
+        return interpreted() or BUSY * available > 3 * batch * self.width // 2

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from metarnn.bench.timing import interleaved
+from metarnn.bench.timing import captured, interleaved
 from metarnn.cells import (
     GRU,
     LSTM,
@@ -49,7 +49,13 @@ GPU_SHAPES: tuple[Shape, ...] = (
     (256, 64, 1024),
     (128, 256, 1024),
 )
-GPU_LONG: tuple[Shape, ...] = ((1024, 32, 1024), (4096, 8, 1024), (512, 128, 2048))
+GPU_LONG: tuple[Shape, ...] = (
+    (1024, 32, 1024),
+    (4096, 8, 1024),
+    (512, 128, 2048),
+    (65536, 1, 1024),
+)
+LONGEST = 1024  # steps of a loop in plain torch that is captured as a CUDA graph
 STEP: Shape = (1, 1, 256)
 QUICK: tuple[Shape, ...] = ((4, 1, 8), (3, 2, 8))
 QUICK_STEP: Shape = (1, 1, 8)
@@ -146,11 +152,12 @@ class Row:
     engine: str
     ours_ms: float
     torch_ms: float
-    eager_ms: float
+    eager_ms: float | None  # on a GPU as a CUDA graph, and not of very long sequences
     ratio_torch: float
-    ratio_eager: float
+    ratio_eager: float | None
     gflops: float
     torch_gflops: float
+    copy_share: float | None = None  # of a scan on a GPU: its bandwidth / that of a copy
 
     @property
     def ratio_gflops(self) -> float:
@@ -209,10 +216,20 @@ def measure(
         else:
             theirs = nn.LSTM(case.H, case.H, **where)
             once = _trained if case.mode == "training" else _applied
-            calls = {"ours": once(ours, x), "torch": once(theirs, x), "eager": once(eager, x)}
+            calls = {"ours": once(ours, x), "torch": once(theirs, x)}
+            if device != "cuda":
+                calls["eager"] = once(eager, x)
+            elif case.T <= LONGEST:
+                calls["eager"] = captured(once(eager, x))
             times = interleaved(calls, seconds=seconds, rounds=rounds, slow=["eager"])
     work = case.T * case.B * (3 if case.mode == "training" else 1)
     mine, reference = flops(cell) * work, flops(LSTM(case.H, case.H)) * work
+    loop = times.get("eager")
+    share = None
+    if device == "cuda" and engine == "triton" and cell.linear:
+        from metarnn.bench.scans import copy_share  # Triton need not be there otherwise
+
+        share = copy_share(cell, case.T, case.B, dtype, device, train=case.mode == "training")
     return Row(
         case.cell,
         case.mode,
@@ -224,11 +241,12 @@ def measure(
         engine,
         times["ours"],
         times["torch"],
-        times["eager"],
+        loop,
         times["torch"] / times["ours"],
-        times["eager"] / times["ours"],
+        None if loop is None else loop / times["ours"],
         mine / times["ours"] / 1e6,
         reference / times["torch"] / 1e6,
+        share,
     )
 
 

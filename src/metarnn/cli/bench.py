@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as format
+import json as files
 import os
 import platform
 from collections.abc import Sequence
@@ -83,26 +83,33 @@ def _cells(
         out.width = 120  # a file has room
     out.print(_table(rows))
     if path is not None:
-        write(path, format.dumps(_report(rows, device), indent=1) + "\n")
+        write(path, files.dumps(_report(rows, device), indent=1) + "\n")
 
 
 def _table(rows: Sequence[Row]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("cell", "mode", "T", "B", "H", "engine"):
         table.add_column(name, justify="right" if name in "TBH" else "left", no_wrap=True)
-    for name in ("ours ms", "torch ms", "eager ms", "× torch", "× eager", "GFLOP/s", "× torch's"):
+    scans = any(row.copy_share is not None for row in rows)
+    names = ["ours ms", "torch ms", "eager ms", "× torch", "× eager", "GFLOP/s", "× torch's"]
+    for name in [*names, "of a copy"] if scans else names:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
-        times = (f"{ms:.3g}" for ms in (row.ours_ms, row.torch_ms, row.eager_ms))
-        ratios = (f"{ratio:.2f}" for ratio in (row.ratio_torch, row.ratio_eager))
+        times = (_number(ms, ".3g") for ms in (row.ours_ms, row.torch_ms, row.eager_ms))
+        ratios = (_number(ratio, ".2f") for ratio in (row.ratio_torch, row.ratio_eager))
         table.add_row(
             *map(str, (row.cell, row.mode, row.T, row.B, row.H, row.engine)),
             *times,
             *ratios,
             f"{row.gflops:.1f}",
             f"{row.ratio_gflops:.2f}",
+            *([_number(row.copy_share, ".0%")] if scans else []),
         )
     return table
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def _report(rows: Sequence[Row], device: str) -> list[dict[str, Any]]:

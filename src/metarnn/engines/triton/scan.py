@@ -54,7 +54,8 @@ class Scan:
 
     def __init__(self, graph: Graph, *, backward: bool, kept: frozenset[int]) -> None:
         walk = Walk(graph, backward=backward, kept=kept)
-        self.width, self.steps, self._states = walk.width, walk.steps, len(graph.states)
+        self.width, self.steps, self.sources = walk.width, walk.steps, walk.sources
+        self._states = len(graph.states)
         self._launched = False
         self.program = Program(
             source=walk.source,

@@ -45,6 +45,7 @@ class Walk:
         self.width = max(graph.states)
         self.steps = STEPS[_reads(graph) > 2]
         self.arrays: list[Key] = []
+        self.sources: dict[Key, int] = {}  # of the arrays those that are read whole, with widths
         self.aliases: dict[str, str] = {}
         first: dict[int, str] = {}
         for name, k in graph.outputs.items():
@@ -258,6 +259,7 @@ class _Step:
             k = self.nodes[k].args[0]
         node, walk = self.nodes[k], self.many.walk
         array = walk.array(node.op, node["name"])
+        walk.sources[node.op, node["name"]] = node.width
         time = f"(t - {self.j})" if walk.backward else f"(t + {self.j})"
         place = {
             "input": f"{array} + {time} * B * {node.width} + b * {node.width} + {start}",

@@ -20,11 +20,12 @@ GPU_SHAPES: tuple[Shape, ...] = ((100, 128, 512), (100, 128, 1024))
 QUICK: Shape = (4, 2, 16)
 PLAIN, EAGER = "lstm", "hyperlstm, eager"
 
-# The encoder is a quarter as wide as the unit.
+# The encoder, a GRU where it is not part of the step, is a quarter as wide as the unit.
 LAYERS: dict[str, Callable[[int], Recurrent]] = {
     PLAIN: lambda H: Recurrent(LSTM(H, H)),
-    "scale": lambda H: MetaRecurrent(LSTM(H, H), form="scale"),
-    "lowrank": lambda H: MetaRecurrent(LSTM(H, H), form="lowrank"),
+    "scale": lambda H: MetaRecurrent(LSTM(H, H), form="scale", encoder="gru"),
+    "lowrank": lambda H: MetaRecurrent(LSTM(H, H), form="lowrank", encoder="gru"),
+    "rows": lambda H: MetaRecurrent(LSTM(H, H), form="rows", encoder="gru"),
     "scale, coupled": lambda H: MetaRecurrent(LSTM(H, H), form="scale", context="state"),
     "mogrifier": lambda H: Recurrent(Mogrifier(LSTM(H, H), rounds=5, rank=32)),
     "hyperlstm": lambda H: Recurrent(HyperLSTM(H, H, H // 4)),

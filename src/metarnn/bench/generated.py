@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from metarnn.bench.timing import interleaved
-from metarnn.cells import LSTM
+from metarnn.cells import LSTM, check
 from metarnn.hyper import HyperLSTM, MetaRecurrent, Mogrifier
 from metarnn.layers import Recurrent
 
@@ -26,7 +26,7 @@ LAYERS: dict[str, Callable[[int], Recurrent]] = {
     "scale": lambda H: MetaRecurrent(LSTM(H, H), form="scale", encoder="gru"),
     "lowrank": lambda H: MetaRecurrent(LSTM(H, H), form="lowrank", encoder="gru"),
     "rows": lambda H: MetaRecurrent(LSTM(H, H), form="rows", encoder="gru"),
-    "scale, coupled": lambda H: MetaRecurrent(LSTM(H, H), form="scale", context="state"),
+    "coupled": lambda H: MetaRecurrent(LSTM(H, H), form="scale", context="state"),
     "mogrifier": lambda H: Recurrent(Mogrifier(LSTM(H, H), rounds=5, rank=32)),
     "hyperlstm": lambda H: Recurrent(HyperLSTM(H, H, H // 4)),
     EAGER: lambda H: Recurrent(HyperLSTM(H, H, H // 4), engine="eager"),
@@ -58,12 +58,17 @@ def measure_generated(
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     seconds: float = 5.0,
+    names: Sequence[str] = (),
 ) -> list[Cost]:
-    """What a training step (forward, and backward to weights and inputs) of `LAYERS` costs."""
+    """What a training step (forward, and backward to weights and inputs) of `LAYERS` costs, or of
+    those named and the two that they are compared with."""
+    for name in names:
+        check.one_of("layers", name, LAYERS)
     T, B, H = shape
     # By x too, as in any layer but the lowest.
     x = torch.randn(T, B, H, device=device, requires_grad=True)
-    layers = {name: make(H).to(device) for name, make in LAYERS.items()}
+    chosen = {PLAIN, *names, EAGER} if names else set(LAYERS)
+    layers = {name: make(H).to(device) for name, make in LAYERS.items() if name in chosen}
 
     def step(layer: Recurrent) -> Callable[[], Any]:
         wrt = [x, *layer.parameters()]

@@ -138,6 +138,7 @@ def _machine(device: str) -> str:
 def generated(
     device: Literal["cpu", "cuda"] = "cpu",
     json: Path | None = None,
+    layers: tuple[str, ...] = (),
     dtype: Literal["float32", "bfloat16"] = "float32",
     quick: bool = False,
 ) -> None:
@@ -145,11 +146,13 @@ def generated(
 
     metarnn bench generated
 
-    metarnn bench generated --device cuda --dtype bfloat16 --json generated.json
+    metarnn bench generated --device cuda --dtype bfloat16 --layers scale lowrank --json costs.json
 
     Args:
         device: where to run
         json: also write what was measured into this file
+        layers: only these (scale, lowrank, rows, coupled, mogrifier, hyperlstm), beside a plain
+            LSTM and an eager HyperLSTM
         dtype: the number type; bfloat16 is autocast
         quick: one tiny shape, to see that everything runs
     """
@@ -161,7 +164,8 @@ def generated(
         title = f"training step, {T} steps × {B} sequences, {H} units, {dtype}, {device}"
         ratios = ("times the LSTM", "times faster than eager HyperLSTM")
         table = Table("layer", "engine", "ms", *ratios, title=title)
-        found = costs.measure_generated(shape, device, getattr(torch, dtype), 0.1 if quick else 5.0)
+        seconds = 0.1 if quick else 5.0
+        found = costs.measure_generated(shape, device, getattr(torch, dtype), seconds, layers)
         for row in found:
             cost, gain = f"{row.times_lstm:.2f}", f"{row.faster_than_eager:.2f}"
             table.add_row(row.layer, row.engine, f"{row.ms:.1f}", cost, gain)

@@ -116,7 +116,7 @@ class Scale(Form):
     Mogrifier, by "linear" d itself as in HyperLSTM.
 
     By default columns of the recurrent maps are written, W (c ⊙ h): a quarter of the numbers that
-    the rows of an LSTM have, and in language models the better for it (docs/results.md).
+    the rows of an LSTM have; docs/results.md has what came of it.
     """
 
     on: tuple[str, ...] = ("main",)

@@ -57,18 +57,36 @@ def test_what_cannot_be_done_is_refused_before_any_work(arguments, message, caps
     assert message in capsys.readouterr().err
 
 
+def test_a_layer_that_is_none_is_refused(capsys):
+    assert main(["bench", "generated", "--layers", "scael"]) == 2
+    assert "Did you mean 'scale'" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
 def test_without_a_cuda_device_the_message_says_so(capsys):
-    assert main(["bench", "cells", "--quick", "--device", "cuda"]) == 2
-    assert "no CUDA device" in capsys.readouterr().err
+    for what in ("cells", "generated"):
+        assert main(["bench", what, "--quick", "--device", "cuda"]) == 2
+        assert "no CUDA device" in capsys.readouterr().err
 
 
 @pytest.mark.medium
-def test_what_generating_weights_costs_is_shown_beside_the_plain_unit(capsys):
-    assert main(["bench", "generated", "--quick"]) == 0
+def test_what_generating_weights_costs_is_shown_beside_the_plain_unit(tmp_path, capsys):
+    path = tmp_path / "generated.json"
+    assert main(["bench", "generated", "--quick", "--json", str(path)]) == 0
     found = capsys.readouterr().out
     for expected in ("lstm", "scale", "lowrank", "hyperlstm, eager", "times the LSTM"):
         assert expected in found
+    rows = {row["layer"]: row for row in json.loads(path.read_text())}
+    plain, scale, eager = (rows[name] for name in ("lstm", "scale", "hyperlstm, eager"))
+    assert scale["times_lstm"] == pytest.approx(scale["ms"] / plain["ms"])
+    assert scale["faster_than_eager"] == pytest.approx(eager["ms"] / scale["ms"])
+    assert eager["engine"] == "eager"
+    assert main(["bench", "generated", "--quick", "--layers", "scale", "--json", str(path)]) == 0
+    assert [row["layer"] for row in json.loads(path.read_text())] == [
+        "lstm",
+        "scale",
+        "hyperlstm, eager",
+    ]
 
 
 def test_gradients_are_compared_in_tables(monkeypatch, capsys):

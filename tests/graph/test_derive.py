@@ -81,6 +81,18 @@ def test_stages_hold_every_node_once_products_first_and_arguments_before_use(nam
         assert done == set(range(len(nodes)))
 
 
+def test_a_result_that_nothing_reads_stands_beside_rows_of_its_width():
+    """Else the last stage, of rows of width 4, would have one of width 2 as well."""
+    builder = Builder({"down": Map(4, 2, bias=False), "up": Map(2, 4, bias=False)})
+    h = builder.add("state", width=4, index=0)
+    s = builder.add("input", width=2, name="s")
+    down = builder.add("linear", h, map="down", start=0, stop=4, bias=False)
+    loose, read = builder.add("mul", s, s), builder.add("mul", s, down)
+    up = builder.add("linear", read, map="up", start=0, stop=2, bias=False)
+    graph = builder.graph([builder.add("tanh", up)], {"square": loose})
+    assert [stage.rest for stage in stages(graph)] == [(loose, read), graph.next_states]
+
+
 class Both(Cell):
     """W [x; h], and an output that is a product of its own."""
 

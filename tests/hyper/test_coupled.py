@@ -11,11 +11,11 @@ from tests.helpers.compare import assert_close, inputs, measure
 
 FORMS = {
     "scale": (Scale(),),
-    "columns": (Scale(rows=False, columns=True),),
+    "rows": (Scale(("main", "bias"), rows=True, columns=False),),
     "lowrank": (LowRank(rank=2),),
     "mixture": (Mixture(bank=2),),
     "full": (Full(),),
-    "chained": (Scale(columns=True), LowRank(rank=2)),
+    "chained": (Scale(rows=True), LowRank(rank=2)),
 }
 
 
@@ -88,7 +88,7 @@ def test_forms_reach_biases_and_vectors_that_are_named():
     unit = cells.LSTM(3, 4, peephole=True)
     cell = coupled(unit, (Scale(on=("hh", "bias_hh", "peep_i")),))
     made = {name.removeprefix("make_") for name in cell.maps if name.startswith("make_")}
-    assert made == {"rows_hh", "shift_bias_hh", "shift_peep_i"}
+    assert made == {"columns_hh", "shift_bias_hh", "shift_peep_i"}
     with pytest.raises(ValueError, match="Did you mean 'peep_i'"):
         coupled(unit, (Scale(on=("peep_ii",)),))
 

@@ -13,8 +13,8 @@ from metarnn.tasks.language import LanguageModel
 from tests.helpers.cases import EVERY, parts, randn, randomize
 from tests.helpers.compare import assert_close, inputs, measure
 
-FORMS = ["scale", "columns", "bounded", "lowrank", "mixture", "full", ("scale", "lowrank")]
-ENCODERS = ["gru", "lstm", "mingru", "conv", "transformer"]
+FORMS = ["scale", "rows", "bounded", "lowrank", "mixture", "full", ("scale", "lowrank")]
+ENCODERS = ["input", "gru", "lstm", "mingru", "conv", "transformer"]
 GENERATORS = ["dense", "conv", "attention", "recurrent"]
 CAUSAL = {
     "step": {"context": "step"},
@@ -43,6 +43,23 @@ def test_a_layer_starts_as_its_plain_unit(form, options):
     plain.load_state_dict({n: w for n, w in layer.state_dict().items() if n in plain.state_dict()})
     x = randn(6, 3, 3)
     assert_close(layer(x, lengths=LENGTHS)[0], plain(x, lengths=LENGTHS)[0])
+
+
+def test_by_default_the_input_says_how_much_each_number_of_the_state_counts():
+    layer = meta(cells.GRU(3, 4))
+    weights, source = layer.weights(0), layer.sources[0]
+    (floor,), head = source.encoder.floors, source.generator.heads["columns_hh"]
+    x, h, expected = randn(5, 2, 3), torch.zeros(2, 4, dtype=torch.float64), []
+    for x_t in x:
+        context = torch.tanh(x_t @ floor.weight.T + floor.bias)
+        c = 1 + nn.functional.layer_norm(context, [4]) @ head.T
+        of_x = x_t @ weights["weight_ih"].T + weights["bias_ih"]
+        of_h = (c * h) @ weights["weight_hh"].T + weights["bias_hh"]
+        (xr, xz, xn), (hr, hz, hn) = of_x.chunk(3, -1), of_h.chunk(3, -1)
+        r, z = torch.sigmoid(xr + hr), torch.sigmoid(xz + hz)
+        h = (1 - z) * torch.tanh(xn + r * hn) + z * h
+        expected.append(h)
+    assert_close(layer(x)[0], torch.stack(expected))
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -105,7 +122,7 @@ def test_a_unit_linear_in_its_state_is_still_run_by_a_scan(name):
 @pytest.mark.parametrize("form", ["scale", "lowrank", "mixture", "full", "structure"])
 @pytest.mark.parametrize("context", ["step", "sequence"])
 def test_a_triton_kernel_computes_every_form(form, context, device):
-    options = {"form": form, "context": context, "width": 4}
+    options = {"form": form, "context": context, "encoder": "gru", "width": 4}
     unit = cells.Mixed(3, 5) if form == "structure" else cells.LSTM(3, 5)
     ours = MetaRecurrent(unit, engine="triton", device=device, **options)
     oracle = MetaRecurrent(unit, engine="eager", device=device, dtype=torch.float64, **options)
@@ -139,7 +156,7 @@ def assert_causal(layer):
 def test_an_input_changes_nothing_before_it(encoder, form):
     unit = cells.Mixed(3, 4) if form == "structure" else cells.GRU(3, 4)
     for name, options in CAUSAL.items():
-        if name != "state" or encoder not in ("conv", "transformer"):
+        if name != "state" or encoder not in ("input", "conv", "transformer"):
             layer = meta(unit, engine="eager", form=form, encoder=encoder, **options)
             assert layer.causal
             assert_causal(layer)
@@ -152,7 +169,7 @@ def test_no_generator_lets_time_steps_see_one_another(generator):
 
 def test_a_context_delayed_does_not_see_the_input_of_its_own_step():
     for delay in (False, True):
-        layer = meta(delay=delay, engine="eager")
+        layer = meta(delay=delay, engine="eager", encoder="gru")
         x = randn(5, 2, 3)
         x[2].requires_grad_(False)
         with hyper.watch() as one:
@@ -162,7 +179,7 @@ def test_a_context_delayed_does_not_see_the_input_of_its_own_step():
         with hyper.watch() as two:
             layer(changed)
         same = [
-            torch.equal(one[0].numbers["rows_hh"][t], two[0].numbers["rows_hh"][t])
+            torch.equal(one[0].numbers["columns_hh"][t], two[0].numbers["columns_hh"][t])
             for t in range(5)
         ]
         assert same == [True, True, delay, False, False]
@@ -183,7 +200,7 @@ def test_who_watches_around_another_sees_what_that_one_sees():
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("options", CAUSAL.values(), ids=CAUSAL)
 def test_steps_one_by_one_and_two_halves_give_what_the_whole_gives(encoder, options):
-    if options["context"] == "state" and encoder in ("conv", "transformer"):
+    if options["context"] == "state" and encoder in ("input", "conv", "transformer"):
         return
     layer = meta(cells.QRNN(3, 4), 2, encoder=encoder, engine="eager", **options).eval()
     x = randn(6, 3, 3)

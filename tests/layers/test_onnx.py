@@ -65,9 +65,11 @@ def test_a_cell_read_from_a_file():
     same_steps(layer)
 
 
-@pytest.mark.parametrize("context", ["step", "state"])
-def test_generated_weights(context):
-    layer = MetaRecurrent(cells.LSTM(5, 8), 2, context=context)
+@pytest.mark.parametrize(
+    ("context", "encoder"), [("step", "input"), ("step", "gru"), ("state", "gru")]
+)
+def test_generated_weights(context, encoder):
+    layer = MetaRecurrent(cells.LSTM(5, 8), 2, context=context, encoder=encoder)
     for weight in layer.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     same_sequences(layer)

@@ -56,12 +56,9 @@ def _cells(
     dtype: torch.dtype,
     minutes: float,
 ) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
-        check.refuse("device", device, "'cpu': this machine has no CUDA device")
+    _check(device, path)
     if not minutes > 0:
         check.refuse("minutes", minutes, "a number above 0")
-    if path is not None and not path.absolute().parent.is_dir():
-        check.refuse("json", str(path), "a file in a folder that exists")
     cases = all_cases(names, quick, device)
     effort = (0.0, 2) if quick else (60 * minutes / len(cases), 5)
     rows: list[Row] = []
@@ -84,6 +81,13 @@ def _cells(
     out.print(_table(rows))
     if path is not None:
         write(path, files.dumps(_report(rows, device), indent=1) + "\n")
+
+
+def _check(device: str, path: Path | None) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        check.refuse("device", device, "'cpu': this machine has no CUDA device")
+    if path is not None and not path.absolute().parent.is_dir():
+        check.refuse("json", str(path), "a file in a folder that exists")
 
 
 def _table(rows: Sequence[Row]) -> Table:
@@ -112,7 +116,7 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _report(rows: Sequence[Row], device: str) -> list[dict[str, Any]]:
+def _report(rows: Sequence[Row | costs.Cost], device: str) -> list[dict[str, Any]]:
     """The rows, each with the circumstances it was measured in."""
     circumstances = {
         "machine": _machine(device),
@@ -140,6 +144,8 @@ def _machine(device: str) -> str:
 
 def generated(
     device: Literal["cpu", "cuda"] = "cpu",
+    json: Path | None = None,
+    layers: tuple[str, ...] = (),
     dtype: Literal["float32", "bfloat16"] = "float32",
     quick: bool = False,
 ) -> None:
@@ -147,22 +153,30 @@ def generated(
 
     metarnn bench generated
 
-    metarnn bench generated --device cuda --dtype bfloat16
+    metarnn bench generated --device cuda --dtype bfloat16 --layers scale lowrank --json costs.json
 
     Args:
         device: where to run
+        json: also write what was measured into this file
+        layers: only these (scale, lowrank, rows, coupled, mogrifier, hyperlstm), beside a plain
+            LSTM and an eager HyperLSTM
         dtype: the number type; bfloat16 is autocast
         quick: one tiny shape, to see that everything runs
     """
-    if device == "cuda" and not torch.cuda.is_available():
-        check.refuse("device", device, "'cpu': this machine has no CUDA device")
+    _check(device, json)
     shapes = costs.GPU_SHAPES if device == "cuda" else costs.SHAPES
-    for T, B, H in [(4, 2, 16)] if quick else shapes:
+    rows: list[costs.Cost] = []
+    for shape in [costs.QUICK] if quick else shapes:
+        T, B, H = shape
         title = f"training step, {T} steps × {B} sequences, {H} units, {dtype}, {device}"
-        table = Table("layer", "ms", "times the LSTM", title=title)
-        found = costs.measure_generated(
-            (T, B, H), device, getattr(torch, dtype), 0.1 if quick else 5.0
-        )
-        for name, ms in found.items():
-            table.add_row(name, f"{ms:.1f}", f"{ms / found['lstm']:.2f}")
+        ratios = ("times the LSTM", "times faster than eager HyperLSTM")
+        table = Table("layer", "engine", "ms", *ratios, title=title)
+        seconds = 0.1 if quick else 5.0
+        found = costs.measure_generated(shape, device, getattr(torch, dtype), seconds, layers)
+        for row in found:
+            cost, gain = f"{row.times_lstm:.2f}", f"{row.faster_than_eager:.2f}"
+            table.add_row(row.layer, row.engine, f"{row.ms:.1f}", cost, gain)
         Console().print(table)
+        rows += found
+    if json is not None:
+        write(json, files.dumps(_report(rows, device), indent=1) + "\n")

@@ -76,18 +76,23 @@ def cut(graph: Graph) -> Parts:
 def stages(graph: Graph) -> list[Stage]:
     """The order of work in one step: products, the rest, products, the rest, …
 
-    A product runs as early as it can, anything else as late as its first use allows.
+    A product runs as early as it can, anything else as late as its first use allows. What is only a
+    result goes to the last stage that has rows of its width anyway: a stage of one width is fast.
     """
     nodes = graph.nodes
     depth: list[int] = []
     for node in nodes:
         depth.append(max((depth[a] for a in node.args), default=0) + (node.op == "linear"))
     last = max(depth, default=0)
-    due = [last] * len(nodes)
-    for k in range(len(nodes) - 1, -1, -1):
-        ready = depth[k] - 1 if nodes[k].op == "linear" else due[k]
-        for a in nodes[k].args:
-            due[a] = min(due[a], ready)
+    due = _due(graph, depth, {})
+    rows = {(due[k], n.width) for k, n in enumerate(nodes) if not n.source and due[k] == depth[k]}
+    read = {a for node in nodes for a in node.args}
+    unread = {}
+    for k, node in enumerate(nodes):
+        if k not in read and node.op != "linear":
+            levels = range(last, depth[k] - 1, -1)
+            unread[k] = next((level for level in levels if (level, node.width) in rows), last)
+    due = _due(graph, depth, unread)
     found = []
     for level in range(last + 1):
         products = [k for k, n in enumerate(nodes) if n.op == "linear" and depth[k] == level]
@@ -97,6 +102,18 @@ def stages(graph: Graph) -> list[Stage]:
         ]  # fmt: skip
         found.append(Stage(tuple(products), tuple(rest)))
     return [stage for stage in found if stage.products or stage.rest]
+
+
+def _due(graph: Graph, depth: list[int], unread: dict[int, int]) -> list[int]:
+    """For each node the stage in which it is first used; of results that nothing reads as told,
+    else the last."""
+    nodes, last = graph.nodes, max(depth, default=0)
+    due = [unread.get(k, last) for k in range(len(nodes))]
+    for k in range(len(nodes) - 1, -1, -1):
+        ready = depth[k] - 1 if nodes[k].op == "linear" else due[k]
+        for a in nodes[k].args:
+            due[a] = min(due[a], ready)
+    return due
 
 
 def depends(graph: Graph, on: Iterable[int]) -> set[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -181,18 +182,22 @@ class ModuleEncoder(Encoder):
 
 Make = Callable[[int], Any]  # from an input width to an encoder
 
+NAMED: dict[str, Callable[[int, int], Encoder]] = {
+    "input": partial(Convolution, kernel=1),
+    "conv": Convolution,
+    "transformer": Transformer,
+}
+
 
 def encoder(kind: str | nn.Module | Make, input_size: int, width: int) -> Encoder:
     """An encoder by its name, of that width; a layer of ours, a module or a function to make one.
 
-    Names are those of cells (`lstm`, `gru`, …), `conv` and `transformer`.
+    Names are those of cells (`lstm`, `gru`, …), `input` (x_t alone), `conv` and `transformer`.
     """
     if isinstance(kind, str):
-        if kind == "conv":
-            return Convolution(input_size, width)
-        if kind == "transformer":
-            return Transformer(input_size, width)
-        check.one_of("encoder", kind, [*CELLS, "conv", "transformer"])
+        if kind in NAMED:
+            return NAMED[kind](input_size, width)
+        check.one_of("encoder", kind, [*CELLS, *NAMED])
         options = {"outputs": width} if kind == "jordan" else {}
         return RecurrentEncoder(Recurrent(cell(kind, input_size, width, **options)))
     found = kind if isinstance(kind, nn.Module) else kind(input_size)

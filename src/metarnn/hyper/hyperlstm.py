@@ -91,7 +91,7 @@ class HyperLSTM(Coupled):
         hyper = GateLSTM(input_size + hidden_size, hyper_size, layer_norm)
         fields = {
             "unit": unit,
-            "forms": (Scale(("input", "recurrent", "bias"), by="linear"),),
+            "forms": (Scale(("input", "recurrent", "bias"), True, False, by="linear"),),
             "hyper": hyper,
             "embedding": check.size("embedding", embedding),
         }

@@ -32,16 +32,17 @@ class MetaRecurrent(Recurrent):
     (torch.Size([20, 4, 16]), [16, 16, 4])
 
     unit          any cell
-    encoder       what reads the sequence: a cell's name ("gru", "lstm", …), "conv", "transformer",
-                  a recurrent layer, a `hyper.Encoder`, a function from an input width to one of
-                  these (which stacks and two directions need); None where forward is handed a
+    encoder       what reads the sequence: "input" (x_t alone), a cell's name ("gru", "lstm", …),
+                  "conv", "transformer", a recurrent layer, a `hyper.Encoder`, a function from an
+                  input width to one of these (which stacks and two directions need); "auto" is
+                  "input" with context="step", else "gru"; None where forward is handed a
                   `context` of `context_size` numbers, [B, C] or [T, B, C]
     width         of the encoder; a quarter of the hidden size by default, 4 at least
     generator     what writes the numbers: "dense", "conv", "attention", "recurrent", or a function
                   (context width, numbers) -> module
-    form          what is written: "scale" (rows; also "columns", "both", and "bounded", both by
-                  2σ), "lowrank", "mixture", "full", "structure", `hyper`'s forms with their
-                  options, or several that chain
+    form          what is written: "scale" (columns of recurrent maps; also "rows", "columns" of
+                  all maps, "both", and "bounded", both by 2σ), "lowrank", "mixture", "full",
+                  "structure", `hyper`'s forms with their options, or several that chain
     on            which weights, for forms given by name; see `hyper.Form`
     context       "step": c_t from the inputs up to t, with `delay` up to t - 1; "sequence": one c,
                   by the `pool` "last", "mean" or "attention"; "state": c_t is the state of a
@@ -62,7 +63,7 @@ class MetaRecurrent(Recurrent):
         unit: Cell,
         num_layers: int = 1,
         *,
-        encoder: str | nn.Module | Make | None = "gru",
+        encoder: str | nn.Module | Make | None = "auto",
         width: int | None = None,
         generator: str | Callable[..., nn.Module] = "dense",
         form: str | Form | Sequence[str | Form] = "scale",
@@ -85,6 +86,8 @@ class MetaRecurrent(Recurrent):
             check.refuse("feedback", True, "False where weights are generated")
         width = max(unit.hidden_size // 4, 4) if width is None else check.size("width", width)
         made = forms(form, on)
+        if isinstance(encoder, str) and encoder == "auto":
+            encoder = "input" if context == "step" else "gru"
         _check(context, encoder, generator, context_size, delay, embedding, times, reconstruct)
         if context == "state":
             super().__init__(_coupled(unit, made, encoder, width, embedding), num_layers, **options)

@@ -46,7 +46,7 @@ def watch() -> Generator[list[Record]]:
     >>> with watch() as records:
     ...     output, state = layer(torch.randn(5, 2, 3))
     >>> sorted(records[0].numbers)
-    ['rows_hh', 'shift_bias_ih']
+    ['columns_hh']
     """
     records: list[Record] = []
     token = _watching.set(records)

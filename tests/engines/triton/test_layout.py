@@ -42,6 +42,8 @@ def barriers(cell: Cell, masks: tuple[str, ...] = ()) -> set[int]:
         (cells.Elman(3, 5), 1),
         (cells.GRU(3, 5), 1),
         (cells.GRU(3, 5, reset="before"), 2),
+        (hyper.Generated(cells.LSTM(3, 5), (hyper.Scale(),)), 1),
+        (hyper.Generated(cells.LSTM(3, 5), (hyper.LowRank(rank=2),)), 2),
     ],
     ids=str,
 )

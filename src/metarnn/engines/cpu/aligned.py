@@ -16,6 +16,8 @@ def common_width(layout: Layout, stage: Stage) -> int:
     if not n or any(nodes[k].width % n for k in stage.products):
         return 0
     whole = {k for k in stage.products if nodes[k].width != n}  # may be read in slices only
+    if whole - {a for k in rest for a in nodes[k].args}:
+        return 0  # a wide product that only later stages read would be cut into narrow blocks
     if any(a in whole for k in rest if nodes[k].op != "slice" for a in nodes[k].args):
         return 0
     return n if all(_fits(layout, stage, k, n) for k in rest) else 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from metarnn.engines.cpu.layout import Layout
 
 VECTORS = 4  # of columns in a call: with 6 rows of x, 24 sums stay in registers (AVX-512)
+LANES = 16  # of a vector, at most: a block of fewer columns needs one
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class Products:
         groups = []
         for index, ((argument, block), columns) in enumerate(found.items()):
             inputs, vectors = self.nodes[argument].width, max(1, VECTORS // most)
+            vectors = min(vectors, -(-block // LANES))
             name = f"{stage}_{index}"
             groups.append(Group(name, argument, inputs, block, vectors, tuple(columns)))
             if self.is_packed:

@@ -145,6 +145,7 @@ class Forecaster(nn.Module):
             build_unit(options, width) if unit is None else unit(width, width),
             options.layers,
             encoder=None,
+            form="rows",  # and biases, by which a context is felt from the first step on
             context_size=context,
             bidirectional=options.bidirectional,
             zoneout=options.zoneout,

@@ -37,10 +37,11 @@ class ModelOptions:
         rounds: rounds of the mogrifier
         rank: rank of the mogrifier's matrices; 0 for whole ones
         hyper: width of the network that writes weights; 0 for a quarter of the unit's
-        form: what meta writes: scale, columns, both, bounded, lowrank, mixture, full, structure;
-            several chain
+        form: what meta writes: scale (columns of recurrent maps), rows, columns (of all maps),
+            both, bounded, lowrank, mixture, full, structure; several chain
         context: what meta writes it from: step (inputs up to now), state (also the last state)
-        encoder: what reads that: a cell's name, conv or transformer
+        encoder: what reads that: input (the present one alone), a cell's name, conv, transformer;
+            auto is input, or gru with --context state
         reconstruct: what it says of an input also has to tell that input, for `Omega`
         width: hidden units of a layer; a cell of a file has its own, unless params asks for another
         layers: how many layers
@@ -64,9 +65,9 @@ class ModelOptions:
     rounds: int = 5
     rank: int = 0
     hyper: int = 0
-    form: tuple[str, ...] = ("bounded",)
-    context: Literal["step", "state"] = "state"
-    encoder: str = "lstm"
+    form: tuple[str, ...] = ("scale",)
+    context: Literal["step", "state"] = "step"
+    encoder: str = "auto"
     reconstruct: bool = False
     width: int = 512
     layers: int = 1

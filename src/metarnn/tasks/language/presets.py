@@ -129,4 +129,11 @@ _DROPPED = _PTB | {
     "validate_every": 20000,
 }
 PRESETS["char-ptb-mogrifier"] = _DROPPED | {"model": "mogrifier", "width": 960}
-PRESETS["char-ptb-meta"] = _DROPPED | {"model": "meta", "hyper": 128, "width": 800}
+PRESETS["char-ptb-meta"] = _DROPPED | {
+    "model": "meta",
+    "form": ("bounded",),
+    "context": "state",
+    "encoder": "lstm",
+    "hyper": 128,
+    "width": 800,
+}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from metarnn.engines.anyorder import composed
 from metarnn.engines.composition import Found, composition, gradients, results
+from metarnn.engines.cpu.dense import Dense
 from metarnn.engines.cpu.kernels import loop
 from metarnn.engines.plan import Plan
 from metarnn.engines.zeros import zeros
@@ -92,8 +93,69 @@ def backward(
     dry: bool = False,
 ) -> list[Tensor | None]:
     """The gradients of the loop's tensors, as far as they are needed."""
-    outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads, dry)
-    return gradients(plan, steps, tensors, states, outputs, adjoints, needed)
+    if dry:
+        found = _reverse(plan, steps, batch, tensors, states, products, grads, dry)
+        return gradients(plan, steps, tensors, states, *found, needed)
+    dense = Dense(tensors[0].dtype)
+    found = pull(plan, steps, batch, dense, tensors, states, products, grads, needed)
+    dense.run()
+    return found
+
+
+def pull(
+    plan: Plan,
+    steps: int,
+    batch: int,
+    dense: Dense,
+    tensors: Sequence[Tensor],
+    states: Sequence[Tensor],
+    products: Sequence[Tensor],
+    grads: Sequence[Tensor | None],
+    needed: Sequence[bool],
+) -> list[Tensor | None]:
+    """The same; those of weights are there once `dense` has run."""
+    outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads, False)
+    count = len(adjoints)
+    found: list[Tensor | None] = list(adjoints)
+    for (kind, name), tensor, need in zip(
+        plan.sources, tensors[count:], needed[count:], strict=True
+    ):
+        if not need:
+            found.append(None)
+        elif kind in ("weight", "bias"):
+            found.append(_gradient_of_map(plan, dense, kind, name, tensor, outputs, states))
+        else:
+            grad = outputs.get(f"d{kind}.{name}")
+            found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
+    return found
+
+
+def _gradient_of_map(
+    plan: Plan,
+    dense: Dense,
+    kind: str,
+    name: str,
+    tensor: Tensor,
+    outputs: dict[str, Tensor],
+    states: Sequence[Tensor],
+) -> Tensor | None:
+    """As in `composition`: one product over all steps for each use of a map, here added up."""
+    uses = [
+        (i, p) for i, p in enumerate(plan.products)
+        if p.map == name and f"dproduct.{i}" in outputs and (kind == "weight" or p.bias)
+    ]  # fmt: skip
+    if not uses:
+        return None
+    whole = len(uses) == 1 and (kind == "bias" or uses[0][1].columns == slice(0, tensor.shape[1]))
+    found = torch.empty_like(tensor) if whole else torch.zeros_like(tensor)
+    for i, product in uses:
+        adjoint = outputs[f"dproduct.{i}"]
+        if kind == "bias":
+            dense.total(adjoint, found, not whole)
+        else:  # of a state the steps before the last are its first ones
+            argument = outputs[f"argument.{i}"] if product.state is None else states[product.state]
+            dense.outer(adjoint, argument, found[:, product.columns], not whole)
+    return found
 
 
 def _reverse(

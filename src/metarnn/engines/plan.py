@@ -33,6 +33,10 @@ class Product:
     def columns(self) -> slice:
         return slice(self.start, self.stop)
 
+    @property
+    def width(self) -> int:
+        return self.stop - self.start
+
 
 @dataclass(frozen=True)
 class Graphs:
@@ -83,6 +87,16 @@ class Plan:
             (width, k in self.shared.values()) for k, width in enumerate(self.loop.states)
         ]
         self.results = [(name, self.shared.get(name)) for name in self.loop.outputs]
+        # The products that use a map's weight or bias, by its kind and name.
+        self.uses: dict[Key, list[tuple[int, Product]]] = {
+            (kind, name): [
+                (i, p)
+                for i, p in enumerate(self.products)
+                if p.map == name and (p.bias or kind == "weight")
+            ]
+            for kind, name in self.sources
+            if kind in ("weight", "bias")
+        }
         self._prepare(shapes)
 
     def graphs(self, saved: Saved | None = None) -> Graphs:

@@ -7,6 +7,7 @@ bits of ours do not depend on the number of threads.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from metarnn.engines.cpu.compile import load
 from metarnn.engines.cpu.emit import EPILOGUE, HERE, PRELUDE
 from metarnn.engines.cpu.kernel import ALIGNMENT, WORTH_THREADS, openmp, products, typed
+from metarnn.engines.cpu.memory import empty
 
 LONGEST = 1024  # rows of B that are packed at once where that is all of them; if there are more,
 BLOCK = 512  # so many at a time: C is read and written again for each block
@@ -37,76 +39,69 @@ class Dense:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self.numbers: list[int] = []  # of each product those of the struct in dense.c
-        self.held: list[Tensor | None] = []  # what the numbers point to
+        self.held: list[Tensor] = []  # what the numbers point to
         self.count = self.work = self.packed = self.longest = 0
 
     def linear(self, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
         """x [..., K], w [N, K] (rows may lie apart), bias [N] -> x wᵀ + bias, [..., N]."""
         N, K = w.shape
-        y = torch.empty(*x.shape[:-1], N, dtype=self.dtype)
-        self._add(x, w, bias, y, (y.numel() // N, N, K), (K, 1), (w.stride(0), 0), N, False)
+        y = empty(*x.shape[:-1], N, dtype=self.dtype)
+        start = 0 if bias is None else bias.data_ptr()
+        self._add(x, w, start, y, y.numel() // N, N, K, (K, 1, w.stride(0), 0, N, 0))
         return y
 
     def pull(self, d: Tensor, w: Tensor, dx: Tensor, add: bool = False) -> None:
         """d [..., N], w [N, K] -> dx [..., K], d w."""
         N, K = w.shape
-        self._add(d, w, None, dx, (d.numel() // N, K, N), (N, 1), (w.stride(0), 1), K, add)
+        self._add(d, w, 0, dx, d.numel() // N, K, N, (N, 1, w.stride(0), 1, K, add))
 
     def outer(self, d: Tensor, x: Tensor, dw: Tensor, add: bool = False) -> None:
         """d [..., N], x [..., K] -> dw [N, K] (rows may lie apart), dᵀ x. x may have more rows."""
         N, K = dw.shape
-        self._add(d, x, None, dw, (N, K, d.numel() // N), (1, N), (K, 1), dw.stride(0), add)
+        self._add(d, x, 0, dw, N, K, d.numel() // N, (1, N, K, 1, dw.stride(0), add))
 
     def total(self, d: Tensor, sums: Tensor, add: bool = False) -> None:
         """d [..., N] -> sums [N] over all else."""
-        N = len(sums)
-        self._add(None, d, None, sums, (1, N, d.numel() // N), (0, 0), (N, 1), N, add)
+        N, rows = len(sums), d.numel() // len(sums)
+        pointers = (0, d.data_ptr(), 0, sums.data_ptr())
+        self.numbers += (*pointers, 1, N, rows, 0, 0, N, 1, N, add, rows)
+        self.held += (d, sums)
+        self.count += 1
 
     def _add(
         self,
-        a: Tensor | None,
+        a: Tensor,
         b: Tensor,
-        bias: Tensor | None,
+        bias: int,
         c: Tensor,
-        sizes: tuple[int, int, int],
-        strides_a: tuple[int, int],
-        layout_b: tuple[int, int],
-        ldc: int,
-        add: bool,
+        M: int,
+        N: int,
+        K: int,
+        layout: tuple[int, ...],
     ) -> None:
-        M, N, K = sizes
-        block = max(1, K) if K <= LONGEST else BLOCK
-        self.numbers += [
-            0 if a is None else a.data_ptr(),
-            b.data_ptr(),
-            0 if bias is None else bias.data_ptr(),
-            c.data_ptr(),
-            *sizes,
-            *strides_a,
-            *layout_b,
-            ldc,
-            add,
-            block,
-        ]
-        self.held += [a, b, bias, c]
+        block = (K or 1) if K <= LONGEST else BLOCK
+        pointers = (a.data_ptr(), b.data_ptr(), bias, c.data_ptr())
+        self.numbers += (*pointers, M, N, K, *layout, block)
+        self.held += (a, b, c)
         self.count += 1
         self.work += M * N * K
-        if a is not None:
-            self.packed = max(self.packed, (block + 1) * (-(-N // WIDEST) * WIDEST))
-            self.longest = max(self.longest, block)
+        self.longest = max(self.longest, block)
+        self.packed = max(self.packed, (block + 1) * (-(-N // WIDEST) * WIDEST))
 
     def run(self) -> None:
         """Compute all that was asked for."""
+        dtype = self.dtype
         threads = torch.get_num_threads() if self.work >= WORTH_THREADS else 1
         apart = CHUNK * self.longest  # numbers of a thread's own
-        library, size = _library(self.dtype), self.dtype.itemsize
-        room = _room(self.dtype, self.packed + threads * apart)
+        library, table = _library(dtype)
+        room = _room(dtype, self.packed + threads * apart)
         packed = -(-room.data_ptr() // ALIGNMENT) * ALIGNMENT
-        numbers = (ctypes.c_ssize_t * len(self.numbers))(*self.numbers)
-        arguments = [products(self.dtype), openmp(), self.count, 0, threads, 0, 0]
-        arguments += [packed, packed + self.packed * size, apart]
-        library.run(numbers, (ctypes.c_ssize_t * len(arguments))(*arguments))
-        _spare[self.dtype].append(room)
+        gathered = packed + self.packed * dtype.itemsize
+        # As in epilogue.c, the number of products in place of steps.
+        call = (table, openmp(), self.count, 0, threads, 0, 0, packed, gathered, apart)
+        each, arguments = array("q", self.numbers), array("q", call)
+        library(each.buffer_info()[0], arguments.buffer_info()[0])
+        _spare[dtype].append(room)
 
 
 _spare: dict[torch.dtype, list[Tensor]] = {torch.float32: [], torch.float64: []}
@@ -123,8 +118,10 @@ def _room(dtype: torch.dtype, numbers: int) -> Tensor:
 
 
 @lru_cache(maxsize=2)
-def _library(dtype: torch.dtype) -> Any:
+def _library(dtype: torch.dtype) -> tuple[Any, int]:
+    """The program, and the address of the products that it shares with all others."""
     source = "\n".join([PRELUDE, (HERE / "dense.c").read_text(), EPILOGUE])
-    library = load(typed(source, dtype))
-    library.run.restype = None
-    return library
+    run = load(typed(source, dtype)).run
+    run.restype = None
+    run.argtypes = [ctypes.c_void_p] * 2
+    return run, products(dtype)

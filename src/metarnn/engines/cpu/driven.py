@@ -19,6 +19,7 @@ from metarnn.engines.composition import composition, results
 from metarnn.engines.cpu.dense import Dense
 from metarnn.engines.cpu.fused import forward, pull
 from metarnn.engines.cpu.kernels import loop
+from metarnn.engines.cpu.memory import empty
 from metarnn.engines.plan import Plan
 
 
@@ -133,7 +134,7 @@ def _outside(
         adjoint, weight = pulled[place], tensors[w]
         assert adjoint is not None  # the loop puts out the adjoints of all its inputs
         if needed[0]:
-            add, dx = dx is not None, torch.empty_like(x) if dx is None else dx
+            add, dx = dx is not None, empty(*x.shape, dtype=x.dtype) if dx is None else dx
             dense.pull(adjoint, weight, dx, add)
         if needed[w]:
             found[w] = torch.empty(weight.shape, dtype=weight.dtype)

@@ -12,7 +12,8 @@ from metarnn.engines.anyorder import composed
 from metarnn.engines.composition import Found, composition, gradients, results
 from metarnn.engines.cpu.dense import Dense
 from metarnn.engines.cpu.kernels import loop
-from metarnn.engines.plan import Plan
+from metarnn.engines.cpu.memory import empty
+from metarnn.engines.plan import Key, Plan
 from metarnn.engines.zeros import zeros
 
 CPU = torch.device("cpu")
@@ -62,7 +63,7 @@ def forward(
     made = loop(plan, which, dtype)
     slots = [steps + 1 if whole else 2 for _, whole in made.states]
     states = [
-        torch.empty(kept, batch, width, dtype=dtype)
+        empty(kept, batch, width, dtype=dtype)
         for kept, (width, _) in zip(slots, made.states, strict=True)
     ]
     finals = [torch.empty(batch, width, dtype=dtype) for width, _ in made.states]
@@ -117,44 +118,39 @@ def pull(
     outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads, False)
     count = len(adjoints)
     found: list[Tensor | None] = list(adjoints)
-    for (kind, name), tensor, need in zip(
-        plan.sources, tensors[count:], needed[count:], strict=True
-    ):
+    for key, tensor, need in zip(plan.sources, tensors[count:], needed[count:], strict=True):
         if not need:
             found.append(None)
-        elif kind in ("weight", "bias"):
-            found.append(_gradient_of_map(plan, dense, kind, name, tensor, outputs, states))
+        elif key in plan.uses:
+            found.append(_gradient_of_map(plan, dense, key, tensor, outputs, states))
         else:
-            grad = outputs.get(f"d{kind}.{name}")
-            found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
+            grad = outputs.get(f"d{key[0]}.{key[1]}")
+            found.append(grad.sum(0) if key[0] == "vector" and grad is not None else grad)
     return found
 
 
 def _gradient_of_map(
     plan: Plan,
     dense: Dense,
-    kind: str,
-    name: str,
+    key: Key,
     tensor: Tensor,
     outputs: dict[str, Tensor],
     states: Sequence[Tensor],
 ) -> Tensor | None:
     """As in `composition`: one product over all steps for each use of a map, here added up."""
-    uses = [
-        (i, p) for i, p in enumerate(plan.products)
-        if p.map == name and f"dproduct.{i}" in outputs and (kind == "weight" or p.bias)
-    ]  # fmt: skip
+    uses = [(i, p) for i, p in plan.uses[key] if f"dproduct.{i}" in outputs]
     if not uses:
         return None
-    whole = len(uses) == 1 and (kind == "bias" or uses[0][1].columns == slice(0, tensor.shape[1]))
+    whole = len(uses) == 1 and (key[0] == "bias" or uses[0][1].width == tensor.shape[1])
     found = torch.empty_like(tensor) if whole else torch.zeros_like(tensor)
     for i, product in uses:
         adjoint = outputs[f"dproduct.{i}"]
-        if kind == "bias":
+        if key[0] == "bias":
             dense.total(adjoint, found, not whole)
         else:  # of a state the steps before the last are its first ones
             argument = outputs[f"argument.{i}"] if product.state is None else states[product.state]
-            dense.outer(adjoint, argument, found[:, product.columns], not whole)
+            part = found if whole else found[:, product.columns]
+            dense.outer(adjoint, argument, part, not whole)
     return found
 
 

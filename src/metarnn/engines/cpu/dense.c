@@ -14,7 +14,7 @@ typedef struct { /* see dense.py */
     intptr_t by_row, by_sum; /* A[m][k] is a[m * by_row + k * by_sum]; one of them is 1 */
     intptr_t ldb, transposed; /* B[k][n] is b[n * ldb + k], or if transposed b[k * ldb + n] */
     intptr_t ldc, add;
-    intptr_t block; /* rows of B at a time */
+    intptr_t block; /* rows of B at a time; 0: the sums of its columns are asked for */
 } dense;
 
 /* R rows of A by a tile, of which m columns count; sums begin with `start`. */
@@ -95,7 +95,7 @@ static void multiply(job *J, long me, long *round, const dense *d, real *packed,
     }
 }
 
-/* With a row of ones for A: the sums of the columns of B. */
+/* C = the sums of the columns of B. */
 static void sum_columns(long me, long threads, const dense *d) {
     for (long n = me * VL; n < d->N; n += threads * VL) {
         const long left = d->N - n;
@@ -114,6 +114,6 @@ static void work(job *J, long me) {
     long round = 0;
     real *packed = (real *)J->slots[0], *gathered = (real *)J->slots[1] + me * J->slots[2];
     for (long i = 0; i < J->T; i++)
-        if (each[i].a) multiply(J, me, &round, each + i, packed, gathered);
+        if (each[i].block) multiply(J, me, &round, each + i, packed, gathered);
         else sum_columns(me, J->threads, each + i);
 }

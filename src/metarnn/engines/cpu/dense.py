@@ -64,7 +64,7 @@ class Dense:
         """d [..., N] -> sums [N] over all else."""
         N, rows = len(sums), d.numel() // len(sums)
         pointers = (0, d.data_ptr(), 0, sums.data_ptr())
-        self.numbers += (*pointers, 1, N, rows, 0, 0, N, 1, N, add, rows)
+        self.numbers += (*pointers, 1, N, rows, 0, 0, N, 1, N, add, 0)
         self.held += (d, sums)
         self.count += 1
 

@@ -112,27 +112,8 @@ static void direct(const real *w, long ld, const real *bias, const real *x, long
             if (m[c] > 0)                                                                         \
                 EACH for (int r = 0; r < R; r++) store(o[c] + (b + r) * ld[c], a[r][c], m[c]);    \
     }
-/* One row: in P sums of every P-th product each, since a sum of few vectors would wait for the one
-   before it. */
-#define SINGLE(NV, P)                                                                             \
-    static void multiply##NV##_1(const real *w, const real *x, long ldx, long K, real **o,        \
-                                 const long *ld, const long *m, long b) {                         \
-        v a[P][NV] = {};                                                                          \
-        EACH for (int c = 0; c < NV; c++) a[0][c] = *(const v *)(w + c * VL);                     \
-        w += NV * VL;                                                                             \
-        long k = 0;                                                                               \
-        for (; k + P <= K; k += P)                                                                \
-            EACH for (int p = 0; p < P; p++, w += NV * VL)                                        \
-                EACH for (int c = 0; c < NV; c++) a[p][c] += *(const v *)(w + c * VL) * x[k + p]; \
-        for (; k < K; k++, w += NV * VL)                                                          \
-            EACH for (int c = 0; c < NV; c++) a[0][c] += *(const v *)(w + c * VL) * x[k];         \
-        EACH for (int p = 1; p < P; p++)                                                          \
-            EACH for (int c = 0; c < NV; c++) a[0][c] += a[p][c];                                 \
-        EACH for (int c = 0; c < NV; c++)                                                         \
-            if (m[c] > 0) store(o[c] + b * ld[c], a[0][c], m[c]);                                 \
-    }
 #define PRODUCTS(NV, SEVEN, EIGHT)                                                                \
-    PRODUCT(NV, 2) PRODUCT(NV, 3) PRODUCT(NV, 4) PRODUCT(NV, 5) PRODUCT(NV, 6)                    \
+    PRODUCT(NV, 1) PRODUCT(NV, 2) PRODUCT(NV, 3) PRODUCT(NV, 4) PRODUCT(NV, 5) PRODUCT(NV, 6)     \
     static void multiply##NV(const real *w, const real *x, long ldx, long K, long B, real **o,    \
                              const long *ld, const long *m) {                                     \
         static void (*const by_rows[])(const real *, const real *, long, long, real **,           \
@@ -146,10 +127,10 @@ static void direct(const real *w, long ld, const real *bias, const real *x, long
             b += rows;                                                                            \
         }                                                                                         \
     }
-SINGLE(1, 4) PRODUCT(1, 7) PRODUCT(1, 8) PRODUCTS(1, multiply1_7, multiply1_8)
-SINGLE(2, 4) PRODUCT(2, 7) PRODUCT(2, 8) PRODUCTS(2, multiply2_7, multiply2_8)
-SINGLE(3, 2) PRODUCT(3, 7) PRODUCT(3, 8) PRODUCTS(3, multiply3_7, multiply3_8)
-SINGLE(4, 2) PRODUCTS(4, 0, 0)  /* 4 × 7 sums would not fit */
+PRODUCT(1, 7) PRODUCT(1, 8) PRODUCTS(1, multiply1_7, multiply1_8)
+PRODUCT(2, 7) PRODUCT(2, 8) PRODUCTS(2, multiply2_7, multiply2_8)
+PRODUCT(3, 7) PRODUCT(3, 8) PRODUCTS(3, multiply3_7, multiply3_8)
+PRODUCTS(4, 0, 0)  /* 4 × 7 sums would not fit */
 
 /* 7 or 8 rows by 4 vectors, in two halves of the columns: so each weight is loaded once, not once
    for each 4 rows. */

@@ -63,17 +63,6 @@ def each_tile(tile: str, width: int, body: list[str]) -> list[str]:
     ]
 
 
-def _vectors(width: int, blocks: int) -> int:
-    """Of units in a tile: VECTORS of columns together, but fewer where one tile would be all.
-
-    Two threads then find work in a sequence (16 numbers are the widest vector there is).
-    """
-    vectors = max(1, VECTORS // blocks)
-    while vectors > 1 and width <= 16 * vectors:
-        vectors //= 2
-    return vectors
-
-
 class Products:
     """Emits products; `packed` says whether weights are brought into the order of their use."""
 
@@ -91,7 +80,7 @@ class Products:
         most = max(map(len, found.values()), default=1)
         groups = []
         for index, ((argument, block), columns) in enumerate(found.items()):
-            inputs, vectors = self.nodes[argument].width, _vectors(block, most)
+            inputs, vectors = self.nodes[argument].width, max(1, VECTORS // most)
             name = f"{stage}_{index}"
             groups.append(Group(name, argument, inputs, block, vectors, tuple(columns)))
             if self.is_packed:

@@ -77,6 +77,7 @@ def test_a_row_says_what_was_measured(name, mode):
     assert row.dtype == "float32"
     assert row.engine in ("cpu", "native", "scan", "eager")
     assert row.ratio_torch == pytest.approx(row.torch_ms / row.ours_ms)
+    assert row.eager_ms is not None
     assert row.ratio_eager == pytest.approx(row.eager_ms / row.ours_ms)
     passes = 3 if mode == "training" else 1
     work = passes * case.T * 2 * flops(CELLS[name](4, 4))

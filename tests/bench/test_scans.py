@@ -38,9 +38,11 @@ def test_every_number_of_a_minimal_gru_counts_once(device):
     """Its forward pass reads a gate and a candidate and writes states, T + 1 of them."""
     from metarnn.bench.scans import MOVED, given
     from metarnn.engines.triton.fused import loop
+    from metarnn.engines.triton.scan import Scan
 
     steps, batch, width = 5, 2, 3
     kernel = loop(plan_cell(cells.MinGRU(4, width), (), (), ())).train
+    assert isinstance(kernel, Scan)
     arrays = given(kernel, steps, batch, torch.bfloat16, device)
     moved = sum(t.nbytes for (kind, _), t in arrays.items() if kind in MOVED)
     assert moved == 2 * batch * width * (2 * steps + steps + 1)

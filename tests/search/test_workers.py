@@ -54,7 +54,7 @@ def test_a_worker_says_of_a_unit_what_this_process_would(workers):
 @pytest.mark.medium
 def test_a_search_that_was_interrupted_finds_the_same_unit(workers, whole, tmp_path, monkeypatch):
     begun = search(workers, tmp_path)
-    propose = type(begun.strategy).propose
+    propose = type(begun.strategy).propose  # type: ignore[attr-defined]
 
     def signalled(self):
         if len(self.tried) == 4:

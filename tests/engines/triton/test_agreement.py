@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from metarnn import Cell, Recurrent, cells
-from metarnn.engines.plan import plan_cell
-from metarnn.engines.triton import chain, fused, kernel, rows, scan, walk
+from metarnn.engines.triton import chain, fused, kernel, scan, walk
 from metarnn.engines.triton.tiling import Tiling, tile
 from metarnn.graph import GraphCell
-from metarnn.search import UnitSpace
 from tests.helpers.cases import EVERY, LINEAR, TRACEABLE, make, parts, randn, random_state
 from tests.helpers.compare import assert_close, cotangents, inputs, leaves, measure
 from tests.helpers.random_graphs import random_graph
@@ -67,15 +65,6 @@ def agree(cell: Cell, device: str, batch: int = 3, steps: int = 3, call: Any = N
 @pytest.mark.parametrize("name", EVERY)
 def test_every_cell_with_lengths_resets_and_an_initial_state(name, device):
     agree(EVERY[name], device, call=MASKS)
-
-
-@pytest.mark.medium
-def test_a_long_segment_is_several_functions(device, monkeypatch):
-    monkeypatch.setattr(rows, "LONG", 10)
-    cell = UnitSpace(slots=("lin", "lin", "mix"), states=1).mixture(3, 6)
-    agree(cell, device)
-    source = fused.loop(plan_cell(cell, (), (), ())).reverse.program.source
-    assert source.count("noinline") > 1
 
 
 @pytest.mark.medium

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -62,7 +62,7 @@ def _driven(plan: Plan, recurrence: Recurrence, found: dict[Key, Tensor]) -> Seq
     rest = [*recurrence.state, *(found.get(key) for key in plan.sources)]
     at = places(plan)
     tensors += biases
-    tensors += [_ready(rest[place], x.dtype) for place in at.rest]
+    tensors += [_ready(cast(Tensor, rest[place]), x.dtype) for place in at.rest]
     return driven(plan, tensors)
 
 

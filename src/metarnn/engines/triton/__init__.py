@@ -27,7 +27,7 @@ class CannotLaunch(RuntimeError):
 
 
 # Operations of a step. The time that Triton takes grows faster than with their square: a mixture of
-# 771 takes it a minute on a busy core, one of 954 was not done after five.
+# 771 takes it two to four minutes, one of 954 was not done after five.
 MOST = 900
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _broken: list[str] = []  # why a kernel could not be made in this process, once it could not

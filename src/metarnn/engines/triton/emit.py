@@ -34,11 +34,9 @@ from metarnn.engines.triton.prelude import (
     wait,
 )
 
-'''
 
-LOOP = """
 @triton.jit(do_not_specialize=["steps", "batch", "first"])
-def loop("""
+def loop('''
 
 PIECES = ("CHUNK", "INNER", "HELD", "PARTS")  # of a product's inner dimension
 
@@ -59,7 +57,6 @@ class Emitter:
         self.scratch: dict[str, tuple[int, bool]] = {}
         self.groups: list[Group] = []
         self.before: list[str] = []  # lines before the loop
-        self.functions: list[str] = []
         self.body: list[str] = []
         self.after: list[str] = []  # and after it
         self.first_meeting: list[str] = []  # after which the first state is there for all
@@ -162,8 +159,8 @@ class Emitter:
             "    if fine == 0:",
             "        tl.store(alarm, 1)",
         ]
-        head = f"{LOOP}{pointers}, counters, alarm, steps, batch, first, {parameters}):"
-        return "\n".join([HEAD, *self.functions, head, *lines, ""])
+        head = f"{HEAD}{pointers}, counters, alarm, steps, batch, first, {parameters}):"
+        return "\n".join([head, *lines, ""])
 
     def _last_meeting(self) -> list[str]:
         """All have written their last states before anybody reads them."""
@@ -206,7 +203,7 @@ class Emitter:
             self.body += urgent
             if number in arrivals:
                 self.body += ["arrive(counter, ALONE)", "tick += P"]
-            elif not segment.width or any("tl.store" in line for line in urgent):
+            elif any("tl.store" in line for line in urgent):
                 self.body.append("tl.debug_barrier()")
             self.body += others
             if number == last:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,10 +14,6 @@ from metarnn.graph import Node
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
 
-# Lines of a segment that make a function of its own. Triton looks at all operations of a function
-# for each access to memory: the gradients of a search's mixture took it 128 s, in one.
-LONG = 300
-
 
 class Rows:
     """A segment over rows: each program takes whole sequences, one after the other."""
@@ -28,40 +23,19 @@ class Rows:
         self.layout, self.nodes = emitter.layout, emitter.nodes
         self.known: dict[tuple[int, int, int], str] = {}
         self.out: list[str] = []
-        self.calls: list[str] = []
         self.dirty = False
 
     def lines(self) -> tuple[list[str], list[str]]:
         for k in self.segment.rest:
             self._result(k)
-        if self.calls and self.out:
-            self._call()
         last = "tl.minimum(batch, first + (group + 1) * BB)"
         return [
             f"for row in range(first + group * BB + me, {last}, P):",
-            *indented(["r = row + zero", *self.calls, *self.out]),
+            *indented(["r = row + zero", *self.out]),
         ], []
-
-    def _call(self) -> None:
-        """Make a function of the lines so far, and call it. What follows computes anew."""
-        text = "\n".join(self.out)
-        arrays = sorted(set(re.findall(r"\ba\d+\b", text)))
-        constants = sorted(set(re.findall(r"\bFULL\d+\b", text)))
-        name = f"rows{self.number}_{len(self.calls)}"
-        given = ["r", "s64", "t", "B", *arrays, *constants]
-        typed = [f"{each}: tl.constexpr" if each in constants else each for each in given]
-        self.e.functions += [
-            "@triton.jit(noinline=True)",
-            f"def {name}({', '.join(typed)}):",
-            *indented(self.out),
-        ]
-        self.calls.append(f"{name}({', '.join(given)})")
-        self.out, self.known = [], {}
 
     def _result(self, k: int) -> None:
         places = [place for place, _ in self.e.targets(k)]
-        if not places and not self.e.sums(k):
-            return  # computed where it is needed
         for start, part in self._parts(k):
             self.value(part)
             for place in places:
@@ -71,8 +45,6 @@ class Rows:
                 index, mask = lanes(self.nodes[part].width)
                 old = f"tl.load({place}{index}{mask})"
                 self.out.append(f"tl.store({place}{index}, {old} + {self.value(part)}{mask})")
-            if len(self.out) > LONG:
-                self._call()
         self.dirty = self.dirty or bool(places)
 
     def _parts(self, k: int) -> list[tuple[int, int]]:

@@ -59,11 +59,12 @@ def _driven(plan: Plan, recurrence: Recurrence, found: dict[Key, Tensor]) -> Seq
         tensors.append(weight if fits else weight.to(x.dtype).contiguous())
         if node["bias"]:
             biases.append(_ready(weights[f"bias_{node['map']}"], x.dtype))
-    rest = [*recurrence.state, *(found.get(key) for key in plan.sources)]
-    at = places(plan)
-    tensors += biases
-    tensors += [_ready(rest[place], x.dtype) for place in at.rest]
-    return driven(plan, tensors)
+    count = len(recurrence.state)
+    rest = (
+        recurrence.state[place] if place < count else found[plan.sources[place - count]]
+        for place in places(plan).rest
+    )
+    return driven(plan, [*tensors, *biases, *(_ready(tensor, x.dtype) for tensor in rest)])
 
 
 def _hoist(plan: Plan, recurrence: Recurrence, found: dict[Key, Tensor], apply: Linear) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -30,10 +30,7 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
     apply = linear(weights)
 
     found = made.given(recurrence)
-    # A mode that looks at torch's functions, as rules of gradients do, is to see the products.
-    modes = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]
-    watched = modes > 0 or torch.is_autocast_enabled("cpu")
-    if made.drives and fused is own and x.dtype == wide and not watched:
+    if made.drives and fused is own and x.dtype == wide and not torch.is_autocast_enabled("cpu"):
         results = _driven(made, recurrence, found)
     else:
         _hoist(made, recurrence, found, apply)
@@ -62,12 +59,11 @@ def _driven(plan: Plan, recurrence: Recurrence, found: dict[Key, Tensor]) -> Seq
         tensors.append(weight if fits else weight.to(x.dtype).contiguous())
         if node["bias"]:
             biases.append(_ready(weights[f"bias_{node['map']}"], x.dtype))
-    count = len(recurrence.state)
-    rest = (
-        recurrence.state[place] if place < count else found[plan.sources[place - count]]
-        for place in places(plan).rest
-    )
-    return driven(plan, [*tensors, *biases, *(_ready(tensor, x.dtype) for tensor in rest)])
+    rest = [*recurrence.state, *(found.get(key) for key in plan.sources)]
+    at = places(plan)
+    tensors += biases
+    tensors += [_ready(cast(Tensor, rest[place]), x.dtype) for place in at.rest]
+    return driven(plan, tensors)
 
 
 def _hoist(plan: Plan, recurrence: Recurrence, found: dict[Key, Tensor], apply: Linear) -> None:

@@ -33,10 +33,6 @@ class Product:
     def columns(self) -> slice:
         return slice(self.start, self.stop)
 
-    @property
-    def width(self) -> int:
-        return self.stop - self.start
-
 
 @dataclass(frozen=True)
 class Graphs:
@@ -87,16 +83,6 @@ class Plan:
             (width, k in self.shared.values()) for k, width in enumerate(self.loop.states)
         ]
         self.results = [(name, self.shared.get(name)) for name in self.loop.outputs]
-        # The products that use a map's weight or bias, by its kind and name.
-        self.uses: dict[Key, list[tuple[int, Product]]] = {
-            (kind, name): [
-                (i, p)
-                for i, p in enumerate(self.products)
-                if p.map == name and (p.bias or kind == "weight")
-            ]
-            for kind, name in self.sources
-            if kind in ("weight", "bias")
-        }
         self._prepare(shapes)
 
     def graphs(self, saved: Saved | None = None) -> Graphs:
@@ -152,17 +138,14 @@ class Plan:
         self.output = kept.index(y) if y in kept else None  # which kept value it is, if it is one
         # Products of x, if that is all there is to hoist: the usual case needs no schedule.
         hoisted = [(name, whole.nodes[k]) for name, k in self.parts.hoisted.items()]
-        x = whole.named("input").get("x")
-        plain = all(node.op == "linear" and node.args == (x,) for _, node in hoisted)
+        of_x = [n for _, n in hoisted if n.op == "linear" and whole.nodes[n.args[0]].op == "input"]
+        plain = len(of_x) == len(hoisted) and list(whole.named("input")) == ["x"]
         self.drives = [(("input", name), node) for name, node in hoisted] if plain else []
         self.before_sources = [(k, _key(whole, k)) for k in self.before.sources]
         self.after_sources = [(k, _key(whole, k)) for k in self.after.sources]
         vectors = [("vector", name) for name in whole.named("vector")]
         # The key of each weight that is read, its name and its shape.
         maps = [(kind, name) for kind, name in self.sources if kind in ("weight", "bias")]
-        for _, node in self.drives:
-            maps += [("weight", node["map"])] + [("bias", node["map"])] * bool(node["bias"])
-        maps = list(dict.fromkeys(maps))
         names = [(key, key[1]) for key in vectors]
         names += [((kind, name), f"{kind}_{name}") for kind, name in maps]
         self.named_weights = [(key, name, shapes[name]) for key, name in names]

@@ -10,10 +10,8 @@ from torch import Tensor
 
 from metarnn.engines.anyorder import composed
 from metarnn.engines.composition import Found, composition, gradients, results
-from metarnn.engines.cpu.dense import Dense
 from metarnn.engines.cpu.kernels import loop
-from metarnn.engines.cpu.memory import empty
-from metarnn.engines.plan import Key, Plan
+from metarnn.engines.plan import Plan
 from metarnn.engines.zeros import zeros
 
 CPU = torch.device("cpu")
@@ -63,7 +61,7 @@ def forward(
     made = loop(plan, which, dtype)
     slots = [steps + 1 if whole else 2 for _, whole in made.states]
     states = [
-        empty(kept, batch, width, dtype=dtype)
+        torch.empty(kept, batch, width, dtype=dtype)
         for kept, (width, _) in zip(slots, made.states, strict=True)
     ]
     finals = [torch.empty(batch, width, dtype=dtype) for width, _ in made.states]
@@ -94,64 +92,8 @@ def backward(
     dry: bool = False,
 ) -> list[Tensor | None]:
     """The gradients of the loop's tensors, as far as they are needed."""
-    if dry:
-        found = _reverse(plan, steps, batch, tensors, states, products, grads, dry)
-        return gradients(plan, steps, tensors, states, *found, needed)
-    dense = Dense(tensors[0].dtype)
-    found = pull(plan, steps, batch, dense, tensors, states, products, grads, needed)
-    dense.run()
-    return found
-
-
-def pull(
-    plan: Plan,
-    steps: int,
-    batch: int,
-    dense: Dense,
-    tensors: Sequence[Tensor],
-    states: Sequence[Tensor],
-    products: Sequence[Tensor],
-    grads: Sequence[Tensor | None],
-    needed: Sequence[bool],
-) -> list[Tensor | None]:
-    """The same; those of weights are there once `dense` has run."""
-    outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads, False)
-    count = len(adjoints)
-    found: list[Tensor | None] = list(adjoints)
-    for key, tensor, need in zip(plan.sources, tensors[count:], needed[count:], strict=True):
-        if not need:
-            found.append(None)
-        elif key in plan.uses:
-            found.append(_gradient_of_map(plan, dense, key, tensor, outputs, states))
-        else:
-            grad = outputs.get(f"d{key[0]}.{key[1]}")
-            found.append(grad.sum(0) if key[0] == "vector" and grad is not None else grad)
-    return found
-
-
-def _gradient_of_map(
-    plan: Plan,
-    dense: Dense,
-    key: Key,
-    tensor: Tensor,
-    outputs: dict[str, Tensor],
-    states: Sequence[Tensor],
-) -> Tensor | None:
-    """As in `composition`: one product over all steps for each use of a map, here added up."""
-    uses = [(i, p) for i, p in plan.uses[key] if f"dproduct.{i}" in outputs]
-    if not uses:
-        return None
-    whole = len(uses) == 1 and (key[0] == "bias" or uses[0][1].width == tensor.shape[1])
-    found = torch.empty_like(tensor) if whole else torch.zeros_like(tensor)
-    for i, product in uses:
-        adjoint = outputs[f"dproduct.{i}"]
-        if key[0] == "bias":
-            dense.total(adjoint, found, not whole)
-        else:  # of a state the steps before the last are its first ones
-            argument = outputs[f"argument.{i}"] if product.state is None else states[product.state]
-            part = found if whole else found[:, product.columns]
-            dense.outer(adjoint, argument, part, not whole)
-    return found
+    outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads, dry)
+    return gradients(plan, steps, tensors, states, outputs, adjoints, needed)
 
 
 def _reverse(

@@ -28,7 +28,7 @@ TURN = 6  # where in the arguments of a program it stands whether tiles go backw
 SLOTS = 7  # and where the slots of its states begin
 
 
-def typed(source: str, dtype: torch.dtype) -> str:
+def _typed(source: str, dtype: torch.dtype) -> str:
     double = dtype == torch.float64
     return (
         f"#define REAL {'double' if double else 'float'}\n#define IS_DOUBLE {int(double)}\n{source}"
@@ -36,16 +36,10 @@ def typed(source: str, dtype: torch.dtype) -> str:
 
 
 @lru_cache(maxsize=2)
-def products(dtype: torch.dtype) -> int:
+def _products(dtype: torch.dtype) -> int:
     """The address of the table of matrix products that all programs share."""
-    library = load(typed(PRODUCTS, dtype))
+    library = load(_typed(PRODUCTS, dtype))
     return ctypes.addressof(ctypes.c_char.in_dll(library, "products"))
-
-
-def openmp() -> int:
-    """The address of the table of OpenMP's functions; 0 where its threads cannot be used."""
-    table = _openmp() if os.getpid() == _HOME else None
-    return ctypes.addressof(table) if table else 0
 
 
 @lru_cache(maxsize=1)
@@ -97,11 +91,11 @@ class Kernel:
 
     def __init__(self, program: Program, dtype: torch.dtype) -> None:
         self.program, self.dtype = program, dtype
-        library = load(typed(program.source, dtype))
+        library = load(_typed(program.source, dtype))
         self._run = library.run
         self._run.restype = None
         self._run.argtypes = [ctypes.c_void_p] * 2
-        self.products = products(dtype)
+        self.products = _products(dtype)
         lanes = library.vector_length()
         # Scratch and packed weights by their place: (numbers a sequence, numbers at all). All other
         # arrays are given.
@@ -151,8 +145,10 @@ class Kernel:
         """Run with all pointers in place. The frame is another call's afterwards."""
         circumstances = (steps, frame.batch, torch.get_num_threads(), os.getpid())
         if circumstances != frame.circumstances:
+            omp = _openmp() if os.getpid() == _HOME else None
             threads, apart = self._threads(steps, frame.batch)
-            frame.numbers[1:TURN] = [openmp(), steps, frame.batch, threads, apart]
+            omp = ctypes.addressof(omp) if omp else 0
+            frame.numbers[1:TURN] = [omp, steps, frame.batch, threads, apart]
             frame.circumstances = circumstances
         frame.numbers[TURN] ^= 1
         self._run(frame.pointers, frame.numbers)

@@ -10,7 +10,6 @@ from torch import Tensor
 from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.cpu.layout import SUMMED
-from metarnn.engines.cpu.memory import empty
 from metarnn.engines.plan import Graphs, Key, Plan
 
 
@@ -45,7 +44,7 @@ class Loop:
         return {
             name: torch.zeros(batch, width, dtype=dtype)
             if summed
-            else empty(steps, batch, width, dtype=dtype)
+            else torch.empty(steps, batch, width, dtype=dtype)
             for name, width, summed in self.outputs
         }
 

@@ -42,15 +42,6 @@ static inline void store(real *p, v x, long m) {
     else for (long i = 0; i < m; i++) p[i] = x[i];
 }
 
-/* A value that is to stay in a register: left alone, compilers read each weight from memory again
-   for each row, and then it is loads, not sums, that a product waits for. */
-#if defined(__AVX512F__) || defined(__AVX__)
-#define HOLD(x) __asm__("" : "+v"(x))
-#else
-#define HOLD(x)
-#endif
-#define EACH _Pragma("GCC unroll 8")
-
 #if IS_DOUBLE
 #define BITS 52
 #define BIAS 1023

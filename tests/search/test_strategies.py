@@ -161,6 +161,17 @@ def test_evolution_tries_no_unit_twice(monkeypatch):
     assert len(set(children)) == len(children) == 37
 
 
+def test_epochs_of_the_weights_data_are_a_budget_too(monkeypatch):
+    monkeypatch.setattr(Trial, "run", lambda *given: Outcome(1.0))
+    monkeypatch.setattr(planted.Planted, "batches_per_epoch", 4.5, raising=False)
+    settings, options = replace(SETTINGS, steps=0, epochs=2.0), replace(OPTIONS, strategy="random")
+    strategy: Any = Search(planted.problem(sequences=32), SPACE, settings, options).strategy
+    while not strategy.reached():
+        strategy.step()
+        assert strategy.at.step <= 9
+    assert strategy.at.step == 9
+
+
 def test_a_unit_whose_loss_spikes_too_often_is_as_bad_as_can_be(monkeypatch):
     monkeypatch.setattr(Spikes, "seen", lambda self, loss: True)
     trial = Trial(known.ELMAN.cell, replace(SETTINGS, steps=3, spike=3.0), OPTIONS.search_width)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from metarnn.search import Search, SearchOptions, UnitSpace, Workers, known
+from metarnn.search.strategies.evolution import Evolution
 from metarnn.search.trial import Trial
 from metarnn.search.workers import WorkerFailed
 from metarnn.training import Folder, Settings, World
@@ -54,7 +55,7 @@ def test_a_worker_says_of_a_unit_what_this_process_would(workers):
 @pytest.mark.medium
 def test_a_search_that_was_interrupted_finds_the_same_unit(workers, whole, tmp_path, monkeypatch):
     begun = search(workers, tmp_path)
-    propose = type(begun.strategy).propose  # type: ignore[attr-defined]
+    propose = Evolution.propose
 
     def signalled(self):
         if len(self.tried) == 4:
@@ -62,7 +63,7 @@ def test_a_search_that_was_interrupted_finds_the_same_unit(workers, whole, tmp_p
         return propose(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(begun.strategy), "propose", signalled)
+        patch.setattr(Evolution, "propose", signalled)
         with pytest.raises(Interrupted):
             begun.run()
     again = search(workers, tmp_path)

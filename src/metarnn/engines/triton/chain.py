@@ -6,7 +6,7 @@ segments between. Who reads what is fixed, and so are all bits of the result.
 
 A number that is told is its own signal: -1, as an integer, is a NaN that no computation has as its
 result. A program waits only for programs of lower numbers, which a GPU starts first: they need not
-all run at the same time.
+all run at the same time. One that waits in vain (for 20 s) goes on with that NaN.
 """
 
 from __future__ import annotations

@@ -79,4 +79,4 @@ class Strategy:
 
 def per_epoch(given: Given) -> float:
     """Updates of an epoch of the first part of the data; 0 where they have no end."""
-    return float(getattr(given.problem.weights, "batchesper_epoch", 0.0))
+    return float(getattr(given.problem.weights, "batches_per_epoch", 0.0))

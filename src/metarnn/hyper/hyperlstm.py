@@ -91,7 +91,9 @@ class HyperLSTM(Coupled):
         hyper = GateLSTM(input_size + hidden_size, hyper_size, layer_norm)
         fields = {
             "unit": unit,
-            "forms": (Scale(("input", "recurrent", "bias"), True, False, by="linear"),),
+            "forms": (
+                Scale(("input", "recurrent", "bias"), rows=True, columns=False, by="linear"),
+            ),
             "hyper": hyper,
             "embedding": check.size("embedding", embedding),
         }

@@ -5,6 +5,7 @@ import torch
 
 from metarnn import __version__
 from metarnn.bench import gradients
+from metarnn.cli import bench as cli
 from metarnn.cli.main import main
 
 KEYS = ["cell", "mode", "T", "B", "I", "H", "dtype", "engine", "ours_ms", "torch_ms", "eager_ms"]
@@ -41,6 +42,19 @@ def test_a_quick_run_prints_a_table_and_writes_what_was_measured(
         assert row["date"].startswith("20")
     for word in ("graph8", "training", "× eager", "GFLOP/s"):
         assert word in table
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_all_multiply_float32_alike_and_as_before_afterwards(tf32, monkeypatch):
+    def switches() -> list[bool]:
+        return [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]
+
+    before, seen = switches(), []
+    monkeypatch.setattr(cli, "measure", lambda *arguments: seen.append(switches()))
+    bench("--quick", "--cells", "gru", "--tf32" if tf32 else "--no-tf32")
+    assert seen
+    assert all(found == [tf32, tf32] for found in seen)
+    assert switches() == before
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json as files
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,7 @@ def cells(
     cells: tuple[str, ...] = (),
     quick: bool = False,
     dtype: Literal["float32", "bfloat16"] = "float32",
+    tf32: bool = True,
     minutes: float = 6.0,
 ) -> None:
     """Time every cell beside torch.nn.LSTM of the same size and beside a loop in plain torch.
@@ -43,9 +45,26 @@ def cells(
         cells: only these cells (lstm, gru, user, ...)
         quick: tiny shapes and two rounds, to see that everything runs
         dtype: the number type
+        tf32: on a GPU, whether float32 is multiplied with 11 significant bits: by cuDNN, by torch's
+            products and by ours alike
         minutes: how long to measure, apart from compiling and from what is slow
     """
-    _cells(device, json, cells, quick, getattr(torch, dtype), minutes)
+    with _multiplying(tf32):
+        _cells(device, json, cells, quick, getattr(torch, dtype), minutes)
+
+
+@contextmanager
+def _multiplying(tf32: bool) -> Generator[None]:
+    """With TF32 or without, whoever multiplies: torch has a switch for each, set differently."""
+    switches: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [switch.allow_tf32 for switch in switches]
+    for switch in switches:
+        switch.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.allow_tf32 = value
 
 
 def _cells(
@@ -122,6 +141,7 @@ def _report(rows: Sequence[Row | costs.Cost], device: str) -> list[dict[str, Any
         "machine": _machine(device),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "tf32": torch.backends.cudnn.allow_tf32,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "metarnn": __version__,
     }

@@ -13,7 +13,7 @@ from metarnn.tasks.language import LanguageModel
 from tests.helpers.cases import EVERY, parts, randn, randomize
 from tests.helpers.compare import assert_close, inputs, measure
 
-FORMS = ["scale", "rows", "bounded", "lowrank", "mixture", "full", ("scale", "lowrank")]
+FORMS = ["scale", "rows", "columns", "bounded", "lowrank", "mixture", "full", ("scale", "lowrank")]
 ENCODERS = ["input", "gru", "lstm", "mingru", "conv", "transformer"]
 GENERATORS = ["dense", "conv", "attention", "recurrent"]
 CAUSAL = {
@@ -52,7 +52,7 @@ def test_by_default_the_input_says_how_much_each_number_of_the_state_counts():
     x, h, expected = randn(5, 2, 3), torch.zeros(2, 4, dtype=torch.float64), []
     for x_t in x:
         context = torch.tanh(x_t @ floor.weight.T + floor.bias)
-        c = 1 + nn.functional.layer_norm(context, [4]) @ head.T
+        c = 2 * torch.sigmoid(nn.functional.layer_norm(context, [4]) @ head.T)
         of_x = x_t @ weights["weight_ih"].T + weights["bias_ih"]
         of_h = (c * h) @ weights["weight_hh"].T + weights["bias_hh"]
         (xr, xz, xn), (hr, hz, hn) = of_x.chunk(3, -1), of_h.chunk(3, -1)
@@ -60,6 +60,20 @@ def test_by_default_the_input_says_how_much_each_number_of_the_state_counts():
         h = (1 - z) * torch.tanh(xn + r * hn) + z * h
         expected.append(h)
     assert_close(layer(x)[0], torch.stack(expected))
+
+
+def test_what_reads_one_input_is_narrow_and_what_reads_many_a_quarter_of_the_unit():
+    def width(**options) -> int:
+        return MetaRecurrent(cells.GRU(3, 200), **options).sources[0].width
+
+    assert [width(), width(encoder="gru"), width(width=32)] == [16, 50, 32]
+
+
+@pytest.mark.parametrize("by", ["bounded", "deviation", "linear"])
+def test_a_factor_is_made_of_a_number_as_its_name_says(by):
+    d = randn(5, 4)
+    expected = {"bounded": 2 / (1 + (-d).exp()), "deviation": 1 + d, "linear": d}
+    assert_close(hyper.Scale(by=by).factor(d), expected[by])
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -36,7 +36,8 @@ class ModelOptions:
             input and the state scale each other before it), hyperlstm (in its place)
         rounds: rounds of the mogrifier
         rank: rank of the mogrifier's matrices; 0 for whole ones
-        hyper: width of the network that writes weights; 0 for a quarter of the unit's
+        hyper: width of the network that writes weights; 0 for a quarter of the unit's, and at most
+            16 where it reads the present input alone
         form: what meta writes: scale (columns of recurrent maps), rows, columns (of all maps),
             both, bounded, lowrank, mixture, full, structure; several chain
         context: what meta writes it from: step (inputs up to now), state (also the last state)
@@ -154,16 +155,18 @@ def _layer(options: ModelOptions, make: Make, inputs: int, outputs: int) -> Recu
     check.one_of("model", options.model, ["plain", "meta", "mogrifier", "hyperlstm"])
     names = ("weight_drop", "zoneout", "init", "engine")
     more: Any = {name: getattr(options, name) for name in names}
-    width = check.size("hyper", options.hyper, least=0) or max(outputs // 4, 4)
+    width = check.size("hyper", options.hyper, least=0)
     if options.model == "hyperlstm":
-        unit = HyperLSTM(inputs, outputs, width, layer_norm=options.layer_norm)
+        unit = HyperLSTM(
+            inputs, outputs, width or max(outputs // 4, 4), layer_norm=options.layer_norm
+        )
         return Recurrent(unit, **more)
     unit = make(inputs, outputs)
     if options.model == "meta":
         made = {
             name: getattr(options, name) for name in ("form", "context", "encoder", "reconstruct")
         }
-        return MetaRecurrent(unit, width=width, **made, **more)
+        return MetaRecurrent(unit, width=width or None, **made, **more)
     if options.model == "mogrifier":
         check.size("rounds", options.rounds, least=0, most=MOST_LAYERS)
         unit = Mogrifier(unit, options.rounds, options.rank)

@@ -3,6 +3,7 @@
 from itertools import product
 from typing import Any
 
+import pytest
 import torch
 
 from metarnn import Cell, Recurrent, cells, explain
@@ -72,6 +73,22 @@ def _options() -> dict[str, Cell]:
 
 
 OPTIONS = _options()
+
+
+def _covering() -> list[str]:
+    seen: set[tuple[str, str, str]] = set()
+    found = []
+    for name, cell in OPTIONS.items():
+        chosen = {(type(cell).__name__, option, str(value)) for option, value in vars(cell).items()}
+        if not chosen <= seen:
+            found.append(name)
+        seen |= chosen
+    return found
+
+
+# The options of which one has a value that it has not in earlier ones; the rest combines them.
+COVERING = _covering()
+COMBINED = [n if n in COVERING else pytest.param(n, marks=pytest.mark.slow) for n in OPTIONS]
 # Those a graph can hold: it has no gelu, no elu, no sine.
 BEYOND = ("=gelu", "=elu", "=sin-")
 TRACEABLE = {name: cell for name, cell in OPTIONS.items() if not any(φ in name for φ in BEYOND)}

@@ -146,11 +146,11 @@ def test_programs_that_wait_for_nobody_share_units_and_sequences(device, monkeyp
 def test_a_scan_over_several_segments_of_time(name, device, monkeypatch):
     """Three groups of two segments, the last of one step: states pass on in every way."""
     monkeypatch.setattr(walk, "STEPS", (2, 2))
-    monkeypatch.setattr(scan, "SPAN", 4)
+    monkeypatch.setattr(scan, "SPAN", 3)
     monkeypatch.setattr(scan, "BUSY", 1 << 30)
     monkeypatch.setattr(chain, "TOGETHER", 2)
     monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))  # kernels of its own
-    agree(LINEAR[name], device, batch=2, steps=21)
+    agree(LINEAR[name], device, batch=2, steps=16)
 
 
 @pytest.mark.medium

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,7 @@ FAST = ["--minutes", "0.02", *FIXED]
 UNITS = {"found", "lstm", "gru", "best of random"}
 
 
-@pytest.fixture(autouse=True)
-def eager(monkeypatch):
+def make_quick(patch):
     """Nothing to compile, and of forecasters one, not eight."""
     plain = setup.settings
 
@@ -43,7 +43,12 @@ def eager(monkeypatch):
         one = {"members": 1} if found.task == "forecasting" else {}
         return {**plain(found), "engine": "eager", **one}
 
-    monkeypatch.setattr(setup, "settings", quick)
+    patch.setattr(setup, "settings", quick)
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    make_quick(monkeypatch)
 
 
 def learned(data, out):
@@ -70,10 +75,11 @@ def text(tmp_path_factory):
 def study(text, tmp_path_factory):
     """A study of the text, which was never stopped, and what it said."""
     out = tmp_path_factory.mktemp("studies") / "study"
-    process = started(text, out)
-    said, shown = (each.decode() for each in process.communicate())
-    assert process.returncode == 0, shown
-    return out, said, shown
+    said, shown = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(shown):
+        make_quick(patch)
+        assert learned(text, out) == 0, shown.getvalue()
+    return out, said.getvalue(), shown.getvalue()
 
 
 @pytest.fixture

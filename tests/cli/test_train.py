@@ -248,7 +248,9 @@ def test_help_has_every_flag_with_a_word_of_what_it_does(capsys):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_and_says_how_to_go_on(text, tmp_path, number):
     out = tmp_path / "run"
     flags = [*SMALL, "--steps", "100000", "--save-every", "5"]

@@ -2,14 +2,10 @@
 
 import io
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +17,8 @@ from metarnn.cli.main import main
 from metarnn.cli.tasks import open_run
 from metarnn.search.problem import Problem
 from metarnn.tasks.look import look
+from tests.helpers.process import start
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
 # Nothing is compiled for a few updates.
 EAGER = """
 from metarnn.cli import main, setup
@@ -58,10 +54,7 @@ def learned(data, out):
 def started(data, out, *more):
     """The same in a process of its own."""
     arguments = ["learn", str(data), "--out", str(out), *FAST, *more]
-    code = f"{EAGER}\nimport sys\nsys.exit(main.main({arguments!r}))"
-    env = os.environ | {"PYTHONPATH": str(SOURCE)}
-    call = [sys.executable, "-c", code]
-    return subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return start("-c", f"{EAGER}\nimport sys\nsys.exit(main.main({arguments!r}))")
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +219,7 @@ def signalled(process, folder, number):
     process.send_signal(number)
     _, said = process.communicate(timeout=100)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
-    return said.decode()
+    return said
 
 
 @pytest.mark.parametrize(

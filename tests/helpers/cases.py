@@ -1,5 +1,6 @@
 """The cells that claims are tested on: `EVERY` kind of them, and all `OPTIONS` of each."""
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
@@ -142,3 +143,14 @@ def parts(state: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor,
 
 # Each cell with each of its engines, for pytest.mark.parametrize(("name", "engine"), RUNNABLE).
 RUNNABLE = [(name, engine) for name, cell in EVERY.items() for engine in engines(cell)]
+
+
+def compiled_is_medium(pairs: Iterable[tuple[str, ...]]) -> list[Any]:
+    """Cases (name, engine, ...) of tests that take no time but for compiling C."""
+    return [
+        pytest.param(*case, marks=pytest.mark.medium) if case[1] == "cpu" else case
+        for case in pairs
+    ]
+
+
+QUICK = compiled_is_medium(RUNNABLE)

@@ -1,27 +1,17 @@
 """A process that is killed loses the steps since its last checkpoint, and nothing else."""
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
 
 from metarnn.training import Folder, checkpoint
-from tests.helpers.process import ROOT
+from tests.helpers.process import start
 from tests.helpers.toy import QUICK, same, train
 
 STEPS = 150
-
-
-def start(out):
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    environment["OMP_NUM_THREADS"] = "1"
-    call = [sys.executable, "-m", "tests.helpers.toy", str(out), str(STEPS), "resume"]
-    return subprocess.Popen(call, env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def finish(out):
@@ -39,7 +29,7 @@ def kill(out, after, number):
     """Let a run go on for so many saved steps and a moment, then end it."""
     last = Folder(out).last
     begin = checkpoint.load(last)["position"]["step"] if last.exists() else 0
-    process = start(out)
+    process = start("-m", "tests.helpers.toy", str(out), str(STEPS), "resume")
     reached = begin
     while process.poll() is None and reached < begin + after:
         time.sleep(0.005)

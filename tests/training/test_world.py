@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -14,25 +12,13 @@ import torch
 
 from metarnn.training import Folder, checkpoint
 from metarnn.training.world import find_device
-from tests.helpers.process import ROOT
+from tests.helpers.process import start
 from tests.helpers.toy import QUICK, train
-
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-
-
-def start(*arguments, **given):
-    """A toy model in a process of its own; `arguments` come before it."""
-    environment = {name: value for name, value in os.environ.items() if name not in NAMES}
-    environment |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-    call = [sys.executable, "-m", *arguments]
-    return subprocess.Popen(
-        call, env=environment | given, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
 
 
 def torchrun(processes, *arguments, restarts):
     # Its store outlives the workers: what a dead one wrote there is still to be found.
-    call = ["torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    call = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
     call += ["--max-restarts", str(restarts), "--monitor-interval", "0.1", "-m"]
     return start(*call, *arguments)
 
@@ -79,7 +65,7 @@ def test_two_parts_on_one_process_equal_the_whole_in_double_precision():
 def test_two_processes_equal_one_and_one_goes_on_where_two_stopped(tmp_path, monkeypatch):
     one, two, place = tmp_path / "one", tmp_path / "two", meeting()
     train(one, dropout=0.0)
-    other = start("tests.helpers.toy", str(two), "20", "plain", RANK="1", **place)
+    other = start("-m", "tests.helpers.toy", str(two), "20", "plain", RANK="1", **place)
     with monkeypatch.context() as patch:
         for name, value in {"RANK": "0", **place}.items():
             patch.setenv(name, value)

@@ -9,6 +9,7 @@ import torch
 
 from metarnn import Recurrent, cells
 from tests.helpers.compare import assert_close, assert_same
+from tests.helpers.memory import resident
 from tests.helpers.process import succeed
 
 # Wide enough that a second thread is used.
@@ -251,11 +252,6 @@ def test_twenty_processes_compile_the_same_cell_at_once(tmp_path):
     assert not list((tmp_path / "temporary").iterdir())
     left = sorted(path.suffix for path in (tmp_path / "cache").iterdir())
     assert left == [".sha256", ".sha256", ".so", ".so"]  # the products, and the cell
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.medium

@@ -21,10 +21,12 @@ BY_HASH = { $(INSTALL) $(HASHED) -r requirements.lock && \
 	echo "Nothing is taken in its place. To install by version: make LOCKED= $(MAKECMDGOALS)" >&2; \
 	exit 1; }
 
-# Each test worker computes on one thread: workers that share cores slow one another down.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
-# More than four workers cost more in imports of torch than they win.
-PARALLEL := -n auto --maxprocesses 4
+# Each test worker computes on one thread: workers that share cores slow one another down. Bytecode
+# is written whatever the environment says: the processes that tests start need not compile again.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
+# More than four workers cost more in imports of torch than they win. One that is done takes over
+# tests of another.
+PARALLEL := -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: help demo test test-all fast check lint types docs coverage sbom clean
 .DEFAULT_GOAL := help

@@ -6,11 +6,11 @@ import torch
 
 from metarnn import cells
 from tests.helpers import equations
-from tests.helpers.cases import EVERY, OPTIONS, RUNNABLE, make, parts, randn, random_state
+from tests.helpers.cases import EVERY, OPTIONS, QUICK, make, parts, randn, random_state
 from tests.helpers.compare import assert_close
 
 
-@pytest.mark.parametrize(("name", "engine"), RUNNABLE)
+@pytest.mark.parametrize(("name", "engine"), QUICK)
 def test_every_engine_computes_the_equations_of_the_cell(name, engine):
     assert_equations(EVERY[name], make(EVERY[name], engine=engine))
 

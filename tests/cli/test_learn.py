@@ -2,13 +2,10 @@
 
 import io
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
+from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
 import pytest
@@ -20,8 +17,8 @@ from metarnn.cli.main import main
 from metarnn.cli.tasks import open_run
 from metarnn.search.problem import Problem
 from metarnn.tasks.look import look
+from tests.helpers.process import start
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
 # Nothing is compiled for a few updates.
 EAGER = """
 from metarnn.cli import main, setup
@@ -34,8 +31,7 @@ FAST = ["--minutes", "0.02", *FIXED]
 UNITS = {"found", "lstm", "gru", "best of random"}
 
 
-@pytest.fixture(autouse=True)
-def eager(monkeypatch):
+def make_quick(patch):
     """Nothing to compile, and of forecasters one, not eight."""
     plain = setup.settings
 
@@ -43,7 +39,12 @@ def eager(monkeypatch):
         one = {"members": 1} if found.task == "forecasting" else {}
         return {**plain(found), "engine": "eager", **one}
 
-    monkeypatch.setattr(setup, "settings", quick)
+    patch.setattr(setup, "settings", quick)
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    make_quick(monkeypatch)
 
 
 def learned(data, out):
@@ -53,10 +54,7 @@ def learned(data, out):
 def started(data, out, *more):
     """The same in a process of its own."""
     arguments = ["learn", str(data), "--out", str(out), *FAST, *more]
-    code = f"{EAGER}\nimport sys\nsys.exit(main.main({arguments!r}))"
-    env = os.environ | {"PYTHONPATH": str(SOURCE)}
-    call = [sys.executable, "-c", code]
-    return subprocess.Popen(call, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return start("-c", f"{EAGER}\nimport sys\nsys.exit(main.main({arguments!r}))")
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +68,11 @@ def text(tmp_path_factory):
 def study(text, tmp_path_factory):
     """A study of the text, which was never stopped, and what it said."""
     out = tmp_path_factory.mktemp("studies") / "study"
-    process = started(text, out)
-    said, shown = (each.decode() for each in process.communicate())
-    assert process.returncode == 0, shown
-    return out, said, shown
+    said, shown = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(shown):
+        make_quick(patch)
+        assert learned(text, out) == 0, shown.getvalue()
+    return out, said.getvalue(), shown.getvalue()
 
 
 @pytest.fixture
@@ -220,7 +219,7 @@ def signalled(process, folder, number):
     process.send_signal(number)
     _, said = process.communicate(timeout=100)
     assert process.returncode == (130 if number == signal.SIGINT else -number)
-    return said.decode()
+    return said
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,7 @@
 """`metarnn train lm`, `evaluate` and `generate`, from a text to a text."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 import tomllib
 
@@ -15,7 +12,7 @@ from metarnn.cli.lm import ENTRY, Config
 from metarnn.cli.main import main
 from metarnn.cli.train import parse
 from metarnn.training import Folder, checkpoint
-from tests.helpers.process import ROOT
+from tests.helpers.process import start
 
 SMALL = (
     *("--width", "12", "--embedding", "6", "--batch", "4", "--length", "16", "--steps", "20"),
@@ -248,13 +245,14 @@ def test_help_has_every_flag_with_a_word_of_what_it_does(capsys):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_and_says_how_to_go_on(text, tmp_path, number):
     out = tmp_path / "run"
     flags = [*SMALL, "--steps", "100000", "--save-every", "5"]
-    call = [sys.executable, "-m", "metarnn", "train", "lm", "--data", str(text), "--out", str(out)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*call, *flags], env=environment, stderr=subprocess.PIPE, text=True)
+    call = ["-m", "metarnn", "train", "lm", "--data", str(text), "--out", str(out)]
+    process = start(*call, *flags)
     try:
         while not Folder(out).last.exists():
             assert process.poll() is None

@@ -13,16 +13,11 @@ import torch
 
 import metarnn
 from metarnn.tasks.session import Session
+from tests.helpers.memory import resident
 from tests.helpers.process import succeed
 from tests.helpers.toy import QUICK, train
 
 GIGABYTE = 10**9
-
-
-def resident() -> int:
-    """Bytes of memory that this process has."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def open_files() -> int:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from metarnn.training import Folder, checkpoint
-from tests.helpers.process import ROOT
+from tests.helpers.process import ROOT, environment
 from tests.helpers.toy import QUICK, train
-from tests.training.test_world import NAMES, losses
+from tests.training.test_world import losses
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 STEPS = 400
@@ -41,13 +41,11 @@ def agent(out, endpoint, node, host=HERE):
     call += ["--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint]
     call += ["--rdzv-id", "7", "--max-restarts", "3", "--monitor-interval", "0.2"]
     call += ["--local-addr", host.address, "--rdzv-conf", f"is_host={int(node == 0)}"]
-    kept = {name: value for name, value in os.environ.items() if name not in NAMES}
-    kept |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-    kept |= {"GLOO_SOCKET_IFNAME": host.network} if host.network else {}
+    named = {"GLOO_SOCKET_IFNAME": host.network} if host.network else {}
     log = open(out.parent / f"host{node}.log", "w")  # noqa: SIM115
     return subprocess.Popen(
         [*call, "-m", "tests.helpers.toy", str(out), str(STEPS), "plain"],
-        env=kept, stdout=log, stderr=log, cwd=ROOT, start_new_session=True,
+        env=environment(**named), stdout=log, stderr=log, cwd=ROOT, start_new_session=True,
     )  # fmt: skip
 
 

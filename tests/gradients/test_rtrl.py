@@ -6,7 +6,7 @@ from torch.nn.utils import parametrize
 from metarnn import GRU, LSTM, MetaRecurrent, MinGRU, Recurrent, cells, hyper
 from metarnn.gradients import KFRTRL, RFLO, RTRL, TBPTT, UORO, SnAp
 from tests.gradients.models import Regression, close, data, exact, regression, through
-from tests.helpers.cases import EVERY, LINEAR, OPTIONS, make, randomize
+from tests.helpers.cases import COMBINED, EVERY, LINEAR, OPTIONS, make, randomize
 
 I, H = 3, 4
 
@@ -19,7 +19,7 @@ def test_rtrl_equals_backpropagation_for_every_cell(name, layers):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", COMBINED)
 def test_rtrl_equals_backpropagation_for_every_option_of_a_cell(name):
     cell = OPTIONS[name]
     model, chunk = regression(cell, 2), data(6, inputs=cell.input_size)

@@ -65,7 +65,7 @@ def test_the_mean_over_many_draws_is_the_exact_gradient(kind, cell):
     along two random ones."""
     torch.manual_seed(0)
     # Sequences draw for themselves, so that copies of one are as many draws; but for this rule.
-    steps, copies = (250, 1) if kind == "sampled" else (25, 40)
+    steps, copies = (120, 1) if kind == "sampled" else (25, 40)
     model, (x, y) = regression(cell), data(6, batch=1)
     true = exact(model, (x, y))
     chunk = x.expand(-1, copies, -1), y.expand(-1, copies, -1)

@@ -1,8 +1,10 @@
 """The cells that claims are tested on: `EVERY` kind of them, and all `OPTIONS` of each."""
 
+from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
+import pytest
 import torch
 
 from metarnn import Cell, Recurrent, cells, explain
@@ -72,6 +74,22 @@ def _options() -> dict[str, Cell]:
 
 
 OPTIONS = _options()
+
+
+def _covering() -> list[str]:
+    seen: set[tuple[str, str, str]] = set()
+    found = []
+    for name, cell in OPTIONS.items():
+        chosen = {(type(cell).__name__, option, str(value)) for option, value in vars(cell).items()}
+        if not chosen <= seen:
+            found.append(name)
+        seen |= chosen
+    return found
+
+
+# The options of which one has a value that it has not in earlier ones; the rest combines them.
+COVERING = _covering()
+COMBINED = [n if n in COVERING else pytest.param(n, marks=pytest.mark.slow) for n in OPTIONS]
 # Those a graph can hold: it has no gelu, no elu, no sine.
 BEYOND = ("=gelu", "=elu", "=sin-")
 TRACEABLE = {name: cell for name, cell in OPTIONS.items() if not any(φ in name for φ in BEYOND)}
@@ -125,3 +143,14 @@ def parts(state: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor,
 
 # Each cell with each of its engines, for pytest.mark.parametrize(("name", "engine"), RUNNABLE).
 RUNNABLE = [(name, engine) for name, cell in EVERY.items() for engine in engines(cell)]
+
+
+def compiled_is_medium(pairs: Iterable[tuple[str, ...]]) -> list[Any]:
+    """Cases (name, engine, ...) of tests that take no time but for compiling C."""
+    return [
+        pytest.param(*case, marks=pytest.mark.medium) if case[1] == "cpu" else case
+        for case in pairs
+    ]
+
+
+QUICK = compiled_is_medium(RUNNABLE)

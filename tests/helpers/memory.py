@@ -1,5 +1,6 @@
-"""How much memory tensors take, at most, while something runs: allocations, not the process."""
+"""How much memory tensors take, at most, while something runs; how much this process has."""
 
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -42,3 +43,9 @@ def peak_bytes(function: Callable[[], Any]) -> int:
     with _Count() as count:
         function()
     return count.peak
+
+
+def resident() -> int:
+    """Bytes of memory that this process has."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -7,25 +7,41 @@ from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[2]
+JOINED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # what torchrun says
+
+
+def environment(**given: str | Path | None) -> dict[str, str]:
+    """That of this process for one that finds the sources and is alone, with what is given.
+
+    A variable given as None is not set; the number of threads is 1 if not said.
+    """
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    own = {**dict.fromkeys(JOINED), "OMP_NUM_THREADS": "1", **given, "PYTHONPATH": path}
+    kept = {name: value for name, value in os.environ.items() if name not in own}
+    return kept | {name: str(value) for name, value in own.items() if value is not None}
+
+
+def start(*arguments: str, **given: str) -> subprocess.Popen[str]:
+    """Python that runs beside this process; what it says can be read."""
+    call, pipe = [sys.executable, *arguments], subprocess.PIPE
+    return subprocess.Popen(
+        call, env=environment(**given), stdout=pipe, stderr=pipe, text=True, cwd=ROOT
+    )
 
 
 def python(
-    code: str, *, seconds: float = 90, **environment: str | Path | None
+    code: str, *, seconds: float = 90, **given: str | Path | None
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python code. A variable given as None is not set; the number of threads is 1 if not said.
+    """Run Python code, in an `environment`.
 
     What it starts ends with it: a process that hangs is killed, and that fails the test.
     """
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    own = {"OMP_NUM_THREADS": "1", **environment, "PYTHONPATH": path}
-    kept = {name: value for name, value in os.environ.items() if name not in own}
-    given = {name: str(value) for name, value in own.items() if value is not None}
     return subprocess.run(
         [sys.executable, "-c", dedent(code)],
         capture_output=True,
         text=True,
         timeout=seconds,
-        env=kept | given,
+        env=environment(**given),
     )
 
 

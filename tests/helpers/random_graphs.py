@@ -1,7 +1,7 @@
 """Random valid cell graphs over all operations, with values that stay small over many steps."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from metarnn.cells import Map
 from metarnn.graph import Builder, Graph, check_graph
@@ -10,6 +10,18 @@ from metarnn.graph import Builder, Graph, check_graph
 def random_graph(seed: int, extra_outputs: bool = False) -> Graph:
     """A cell graph; with `extra_outputs` also outputs that no GraphCell may have."""
     return _Growth(random.Random(seed)).graph(extra_outputs)
+
+
+def covering(seeds: Iterable[int]) -> list[int]:
+    """The seeds whose graph has an operation that no graph of an earlier one has."""
+    seen: set[str] = set()
+    found = []
+    for seed in seeds:
+        operations = {node.op for node in random_graph(seed).nodes}
+        if not operations <= seen:
+            found.append(seed)
+        seen |= operations
+    return found
 
 
 class _Growth:

@@ -196,6 +196,13 @@ def test_a_cell_that_does_not_do_what_it_declares(mistake, error, words):
     Recurrent(Wrong(3, 4, "none"))
 
 
+def test_a_large_cell_is_tried_out_on_shapes_alone():
+    width = 10**7  # its map alone would take 400 TB
+    refused(
+        lambda: Recurrent(Wrong(width, width, "output")), "Wrong.output", f"output_size={width}"
+    )
+
+
 def test_a_refused_call_has_drawn_no_random_numbers_and_changed_nothing():
     layer = make(LSTM, 2, dropout=0.5, zoneout=0.1)
     torch.manual_seed(0)

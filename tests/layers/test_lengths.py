@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tests.helpers.cases import EVERY, RUNNABLE, make, parts, randn, random_state
+from tests.helpers.cases import EVERY, QUICK, make, parts, randn, random_state
 from tests.helpers.compare import assert_close, assert_same, inputs, measure
 
 T, LENGTHS = 5, [3, 5, 1]
@@ -15,7 +15,7 @@ def layer_of(name: str, **options):
     return make(EVERY[name], 2, bidirectional=True, **options)
 
 
-@pytest.mark.parametrize(("name", "engine"), RUNNABLE)
+@pytest.mark.parametrize(("name", "engine"), QUICK)
 def test_padding_content_never_reaches_output_state_or_gradient(name, engine):
     layer = layer_of(name, engine=engine)
     clean = randn(T, 3, 3).masked_fill(~alive().unsqueeze(-1), 0)
@@ -32,7 +32,7 @@ def test_padding_content_never_reaches_output_state_or_gradient(name, engine):
         assert_same(results(filler), expected)
 
 
-@pytest.mark.parametrize(("name", "engine"), RUNNABLE)
+@pytest.mark.parametrize(("name", "engine"), QUICK)
 def test_a_padded_batch_equals_its_sequences_run_one_by_one(name, engine):
     layer = layer_of(name, engine=engine)
     x, *state = inputs(randn(T, 3, 3), *random_state(layer, 3))
@@ -50,7 +50,7 @@ def test_a_padded_batch_equals_its_sequences_run_one_by_one(name, engine):
     assert_close(found, measure(one_by_one, wrt))
 
 
-@pytest.mark.parametrize(("name", "engine"), RUNNABLE)
+@pytest.mark.parametrize(("name", "engine"), QUICK)
 def test_outputs_past_the_end_are_zero(name, engine):
     output, _ = layer_of(name, engine=engine)(randn(T, 3, 3), lengths=LENGTHS)
     assert not output[~alive()].any()
@@ -81,7 +81,7 @@ def test_lengths_with_the_batch_first(name):
     assert_same([turned.transpose(0, 1), same], [output, final])
 
 
-@pytest.mark.parametrize(("name", "engine"), RUNNABLE)
+@pytest.mark.parametrize(("name", "engine"), QUICK)
 def test_full_lengths_and_longer_padding_change_nothing(name, engine):
     layer, x = layer_of(name, engine=engine), randn(T, 3, 3)
     output, final = layer(x)
@@ -101,7 +101,7 @@ def test_zoneout_holds_no_unit_past_the_end_of_its_sequence(name):
     assert_close(padded, short)
 
 
-@pytest.mark.parametrize(("name", "engine"), RUNNABLE)
+@pytest.mark.parametrize(("name", "engine"), QUICK)
 def test_a_batch_of_no_sequences_comes_out_empty(name, engine):
     layer = layer_of(name, engine=engine)
     for lengths in (None, torch.zeros(0, dtype=torch.int64)):

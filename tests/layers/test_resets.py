@@ -3,7 +3,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.helpers.cases import EVERY, RUNNABLE, make, parts, randn, random_state
+from tests.helpers.cases import (
+    EVERY,
+    RUNNABLE,
+    compiled_is_medium,
+    make,
+    parts,
+    randn,
+    random_state,
+)
 from tests.helpers.compare import assert_close, inputs, measure
 
 T, B = 6, 4
@@ -39,8 +47,9 @@ def split(layer, x, state, resets, length):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "lengths"])
+@pytest.mark.parametrize(
+    ("lengths", "bidirectional"), [(None, False), (LENGTHS, True)], ids=["full", "lengths-both"]
+)
 @pytest.mark.parametrize(("name", "engine"), NO_NATIVE)
 def test_resets_equal_splitting_the_sequence(name, engine, lengths, bidirectional):
     layer = make(EVERY[name], 2, bidirectional=bidirectional, engine=engine)
@@ -88,7 +97,7 @@ def test_resets_follow_the_layout_of_x():
     assert_close([one, end], [expected[:, 1], [part[:, 1] for part in final]])
 
 
-@pytest.mark.parametrize(("name", "engine"), NO_NATIVE)
+@pytest.mark.parametrize(("name", "engine"), compiled_is_medium(NO_NATIVE))
 def test_zoneout_never_keeps_what_a_reset_erased(name, engine):
     layer = make(EVERY[name], zoneout=0.5, engine=engine).eval()
     x, state = randn(T, 1, 3), random_state(layer, 1)

@@ -12,7 +12,7 @@ import metarnn
 from metarnn import Recurrent
 from tests.helpers.cases import EVERY, parts
 
-ENGINES = ["cpu", "eager"]
+ENGINES = [pytest.param("cpu", marks=pytest.mark.medium), "eager"]
 
 
 def walk(layer: Recurrent, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -85,7 +85,7 @@ def test_steps_see_weights_that_change_between_them():
 
 
 def test_a_step_under_autocast_is_that_of_the_eager_engine():
-    layers = [metarnn.LSTM(4, 5, engine=engine).eval() for engine in ENGINES]
+    layers = [metarnn.LSTM(4, 5, engine=engine).eval() for engine in ("cpu", "eager")]
     layers[1].load_state_dict(layers[0].state_dict())
     for layer in layers:
         layer.to(torch.bfloat16)

@@ -27,7 +27,10 @@ COMBINATIONS = [
     )
 ]
 I, H, T, B = 3, 4, 6, 2
-FITTING = engines(EVERY["lstm"])
+FITTING = [
+    pytest.param(engine, marks=pytest.mark.medium) if engine == "cpu" else engine
+    for engine in engines(EVERY["lstm"])
+]
 
 
 def both(kind: str, engine: str = "auto", dtype=torch.float64, **options):

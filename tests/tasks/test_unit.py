@@ -1,5 +1,7 @@
 """A unit's name means the same in the models of every task."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -11,9 +13,17 @@ from metarnn.tasks import classification, forecasting, language, translation
 from metarnn.tasks.language import Vocabulary
 from metarnn.tasks.pretrained import from_pretrained, save_pretrained
 
-CLASSES = classification.load("digits").scheme
-WINDOWS = forecasting.load("sunspots", horizon=4).scheme
 WORDS = Vocabulary.build([["a b c"]], "word")
+
+
+@cache
+def classes():
+    return classification.load("digits").scheme
+
+
+@cache
+def windows():
+    return forecasting.load("sunspots", horizon=4).scheme
 
 
 def built(task, **options):
@@ -23,8 +33,8 @@ def built(task, **options):
         options = translation.ModelOptions(embedding=4, **options)
         return translation.build_model(WORDS, WORDS, options)
     if task == "classification":
-        return classification.build_model(CLASSES, classification.ClassifierOptions(**options))
-    return forecasting.build_model(WINDOWS, forecasting.ForecasterOptions(**options))
+        return classification.build_model(classes(), classification.ClassifierOptions(**options))
+    return forecasting.build_model(windows(), forecasting.ForecasterOptions(**options))
 
 
 def recurrent(model):

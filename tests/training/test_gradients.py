@@ -57,7 +57,7 @@ LEARNING = [
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_every_rule_learns(name):
-    _, result = run(gradient=name, k1=1, k2=2, steps=120, lr=0.02, validate_every=0)
+    _, result = run(gradient=name, k1=1, k2=2, steps=60, lr=0.04, validate_every=0)
     assert result.best < 1.2  # ln 7 = 1.95 without learning
 
 

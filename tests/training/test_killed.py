@@ -1,32 +1,21 @@
 """A process that is killed loses the steps since its last checkpoint, and nothing else."""
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from metarnn.training import Folder, checkpoint
-from tests.helpers.process import ROOT
-from tests.helpers.toy import same
+from tests.helpers.process import start
+from tests.helpers.toy import QUICK, same, train
 
-STEPS = "150"
-
-
-def start(out, *more):
-    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    environment["OMP_NUM_THREADS"] = "1"
-    call = [sys.executable, "-m", "tests.helpers.toy", str(out), STEPS, "resume", *more]
-    return subprocess.Popen(call, env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+STEPS = 150
 
 
 def finish(out):
-    done = start(out)
-    _, errors = done.communicate(timeout=100)
-    assert done.returncode == 0, errors
+    train(out, replace(QUICK, steps=STEPS), resume=True)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +29,7 @@ def kill(out, after, number):
     """Let a run go on for so many saved steps and a moment, then end it."""
     last = Folder(out).last
     begin = checkpoint.load(last)["position"]["step"] if last.exists() else 0
-    process = start(out)
+    process = start("-m", "tests.helpers.toy", str(out), str(STEPS), "resume")
     reached = begin
     while process.poll() is None and reached < begin + after:
         time.sleep(0.005)
@@ -56,7 +45,7 @@ def kill(out, after, number):
 def killed_again_and_again(out, whole, times):
     for k in range(times):
         number = signal.SIGTERM if k % 3 else signal.SIGKILL
-        kill(out, random.randint(0, int(STEPS) // times), number)
+        kill(out, random.randint(0, STEPS // times), number)
     finish(out)
     assert same(out, whole)
     left = [path.name for path in out.rglob(".*") if path.name != ".lock"]

@@ -3,8 +3,7 @@
 import json
 import os
 import signal
-import subprocess
-import sys
+import socket
 import time
 from dataclasses import replace
 
@@ -13,21 +12,23 @@ import torch
 
 from metarnn.training import Folder, checkpoint
 from metarnn.training.world import find_device
-from tests.helpers.process import ROOT
+from tests.helpers.process import start
 from tests.helpers.toy import QUICK, train
 
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
-
-def torchrun(processes, *arguments, restarts=0):
-    call = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(processes)]
+def torchrun(processes, *arguments, restarts):
     # Its store outlives the workers: what a dead one wrote there is still to be found.
-    call += ["--standalone", "--max-restarts", str(restarts), "--monitor-interval", "0.1"]
-    environment = {name: value for name, value in os.environ.items() if name not in NAMES}
-    environment |= {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*call, "-m", *arguments], env=environment, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    )
+    call = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
+    call += ["--max-restarts", str(restarts), "--monitor-interval", "0.1", "-m"]
+    return start(*call, *arguments)
+
+
+def meeting():
+    """Where processes find one another: at a port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
 
 
 def finish(process):
@@ -61,10 +62,15 @@ def test_two_parts_on_one_process_equal_the_whole_in_double_precision():
 
 
 @pytest.mark.medium
-def test_two_processes_equal_one_and_one_goes_on_where_two_stopped(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
+def test_two_processes_equal_one_and_one_goes_on_where_two_stopped(tmp_path, monkeypatch):
+    one, two, place = tmp_path / "one", tmp_path / "two", meeting()
     train(one, dropout=0.0)
-    finish(torchrun(2, "tests.helpers.toy", str(two), "20", "plain"))
+    other = start("-m", "tests.helpers.toy", str(two), "20", "plain", RANK="1", **place)
+    with monkeypatch.context() as patch:
+        for name, value in {"RANK": "0", **place}.items():
+            patch.setenv(name, value)
+        train(two, replace(QUICK, steps=20), dropout=0.0)
+    finish(other)
     train(two, resume=True, dropout=0.0)
     assert losses(two) == pytest.approx(losses(one), rel=1e-4)
     ours, theirs = (checkpoint.read_weights(Folder(out).model) for out in (one, two))

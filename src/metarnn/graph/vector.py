@@ -8,6 +8,8 @@ from itertools import pairwise
 
 BLUE, GREEN = "#d0ebff", "#d3f9d8"
 INK, LINE, LOOP = "#212529", "#868e96", "#2b8a3e"
+# Of the curves in one picture, one after the other.
+COLORS = ("#1971c2", "#e8590c", "#2f9e44", "#9c36b5", "#0c8599", "#e03131")
 SIZE, SMALL = 14.0, 11.0
 
 Point = tuple[float, float]

@@ -10,13 +10,11 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import Theta, check
-from metarnn.graph.vector import LINE, SMALL, Canvas
+from metarnn.graph.vector import COLORS, LINE, SMALL, Canvas
 from metarnn.hyper.around import Around
 from metarnn.hyper.meta import MetaRecurrent
 from metarnn.hyper.watch import watch
 from metarnn.layers import Recurrent
-
-COLORS = ("#1971c2", "#e8590c", "#2f9e44", "#9c36b5", "#0c8599", "#e03131")
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from metarnn.gradients.reach import Reach
-from metarnn.graph.vector import LINE, SMALL, Canvas
+from metarnn.graph.vector import COLORS, LINE, SMALL, Canvas
 
-COLORS = ("#1971c2", "#e8590c", "#2f9e44", "#9c36b5", "#c92a2a", "#0c8599")
 # Below the first, 1 % of a gradient is left after 63 steps; above the second it doubles within 24.
 VANISHING, EXPLODING = 0.93, 1.03
 SATURATED, DEAD = 0.5, 0.2

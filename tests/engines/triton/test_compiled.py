@@ -8,7 +8,9 @@ from tests.helpers.compare import assert_close
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", ["lstm", "mingru", "lstm-all"])
+@pytest.mark.parametrize(
+    "name", ["lstm", "mingru", pytest.param("lstm-all", marks=pytest.mark.slow)]
+)
 def test_a_compiled_layer_contains_its_kernel(name, device):
     layer = make(EVERY[name], engine="triton", dtype=torch.float32, device=device)
     torch._dynamo.reset()

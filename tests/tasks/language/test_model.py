@@ -86,6 +86,7 @@ def test_probabilities_sum_to_one_and_the_loss_is_minus_their_logarithm(cutoffs)
     torch.testing.assert_close(model(x, y).nll, every.gather(-1, y.unsqueeze(-1)).squeeze(-1))
 
 
+@pytest.mark.medium  # steps are compiled
 @pytest.mark.parametrize("cell", CELLS)
 def test_steps_give_what_the_whole_gives_and_so_do_two_halves(cell):
     x, y = inputs()

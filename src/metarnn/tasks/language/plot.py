@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metarnn.graph.vector import LINE, SMALL, Canvas
+from metarnn.graph.vector import COLORS, LINE, SMALL, Canvas
 from metarnn.tasks.language.statistics import Grams, log_ranks
 
-COLORS = ("#1971c2", "#e8590c", "#2f9e44", "#9c36b5")
 MARKS = "123456789"
 
 

@@ -143,9 +143,16 @@ class Plan:
         self.drives = [(("input", name), node) for name, node in hoisted] if plain else []
         self.before_sources = [(k, _key(whole, k)) for k in self.before.sources]
         self.after_sources = [(k, _key(whole, k)) for k in self.after.sources]
+        # What the loop and its drives read together, x first.
+        drives = {key for key, _ in self.drives}
+        nodes = [node for _, node in self.drives]
+        outside: list[Key] = [("weight", node["map"]) for node in nodes]
+        outside += [("bias", node["map"]) for node in nodes if node["bias"]]
+        rest = [key for key in self.sources if key not in drives]
+        self.driven = list(dict.fromkeys([("input", "x"), *rest, *outside]))
         vectors = [("vector", name) for name in whole.named("vector")]
         # The key of each weight that is read, its name and its shape.
-        maps = [(kind, name) for kind, name in self.sources if kind in ("weight", "bias")]
+        maps = [(kind, name) for kind, name in self.driven if kind in ("weight", "bias")]
         names = [(key, key[1]) for key in vectors]
         names += [((kind, name), f"{kind}_{name}") for kind, name in maps]
         self.named_weights = [(key, name, shapes[name]) for key, name in names]

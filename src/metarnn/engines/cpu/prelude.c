@@ -191,18 +191,30 @@ typedef void packer(real *to, const real *w, long ld, long transposed, const rea
                     long first, long count, long K, long stride);
 typedef void direct_product(const real *w, long ld, const real *bias, const real *x, long ldx,
                             long K, long B, real *o, long ldo, long count);
-typedef struct {  /* from products.c */
+typedef struct job job;
+typedef struct {  /* C [M, N] = A B + bias, or C += A B; without A the sums of B's columns */
+    const real *a, *b, *bias;
+    real *c;
+    long M, N, K;
+    long by_row, by_sum;  /* A[m][k] is a[m * by_row + k * by_sum]; one of them is 1 */
+    long ldb, transposed;  /* B[k][n] is b[n * ldb + k], or if transposed b[k * ldb + n] */
+    long ldc, add;
+} dense;
+typedef void matrix_product(job *j, long me, long *round, const dense *d, real *packed,
+                            real *gathered);
+typedef struct {  /* from products.c and dense.c */
     packer *pack;
     direct_product *direct;
+    matrix_product *matrices;
     product *multiply[5];  /* multiply[n]: by n vectors of columns */
 } library;
-typedef struct {
+struct job {
     real **p;
     const intptr_t *slots;
     const library *products;
-    long T, B, threads, apart, turn, started;
+    long T, B, threads, loopers, apart, turn, started;
     struct { long round, other[15]; } flags[MOST_THREADS];
-} job;
+};
 
 static inline void breathe(void) {
 #if defined(__x86_64__) || defined(__i386__)

@@ -74,7 +74,7 @@ static void matrices(job *J, long me, long *round, const dense *d, real *packed,
     const long from = d->M * me / threads, to = d->M * (me + 1) / threads;
     const long block = d->K <= LONGEST ? d->K + !d->K : BLOCK;
     if (!d->c) return; /* nobody asks for it */
-    if (!d->a) {
+    if (!d->by_sum) {
         totals(me, threads, d);
         return;
     }

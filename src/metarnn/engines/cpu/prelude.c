@@ -192,7 +192,7 @@ typedef void packer(real *to, const real *w, long ld, long transposed, const rea
 typedef void direct_product(const real *w, long ld, const real *bias, const real *x, long ldx,
                             long K, long B, real *o, long ldo, long count);
 typedef struct job job;
-typedef struct {  /* C [M, N] = A B + bias, or C += A B; without A the sums of B's columns */
+typedef struct {  /* C [M, N] = A B + bias, or C += A B; if by_sum is 0, the sums of B's columns */
     const real *a, *b, *bias;
     real *c;
     long M, N, K;

@@ -1,7 +1,8 @@
 /* Products of whole matrices, before and after a loop over time: C = A B + bias, or C += A B.
 
-   Blocks of rows of B are packed into tiles of 4 vectors of columns, which all threads share; each
-   has rows of A of its own. The order of a sum depends on the sizes alone. */
+   Blocks of rows of B are packed into tiles of 4 vectors of columns. Each thread has rows of A of its
+   own; it packs a small B for itself, and shares the packing of a large one. The order of a sum
+   depends on the sizes alone. */
 
 #define WIDE (4 * VL)
 
@@ -69,26 +70,25 @@ static void totals(long me, long threads, const dense *d) {
     }
 }
 
-static void matrices(job *J, long me, long *round, const dense *d, real *packed, real *gathered) {
+static void matrices(job *J, long me, long *round, const dense *d, real *packed, real *own) {
     const long threads = J->threads, tiles = (d->N + WIDE - 1) / WIDE;
     const long from = d->M * me / threads, to = d->M * (me + 1) / threads;
     const long block = d->K <= LONGEST ? d->K + !d->K : BLOCK;
+    const int alone = threads == 1 || (d->K <= block && (d->K + 1) * tiles * WIDE <= SMALL);
+    real *gathered = own + me * (CHUNK * LONGEST + SMALL);
     if (!d->c) return; /* nobody asks for it */
     if (!d->by_sum) {
         totals(me, threads, d);
         return;
     }
-    gathered += me * CHUNK * LONGEST;
+    if (threads > 1 && alone) packed = gathered + CHUNK * LONGEST;
     for (long k = 0; !k || k < d->K; k += block) {
         const long K = d->K - k < block ? d->K - k : block, size = (K + 1) * WIDE;
-        meet(J, me, round); /* A is there, and nobody reads the block before any more */
-        for (long j = me; j < tiles; j += threads)
-            for (long i = 0; i < 4; i++) {
-                const long n = j * WIDE + i * VL;
-                pack(packed + j * size + i * VL, d->b + (d->transposed ? k * d->ldb : k), d->ldb,
-                     d->transposed, k ? 0 : d->bias, n, d->N - n, K, WIDE);
-            }
-        meet(J, me, round);
+        if (!alone) meet(J, me, round); /* nobody reads the block before any more */
+        for (long i = alone ? 0 : me; i < 4 * tiles; i += alone ? 1 : threads)
+            pack(packed + i / 4 * size + i % 4 * VL, d->b + (d->transposed ? k * d->ldb : k), d->ldb,
+                 d->transposed, k ? 0 : d->bias, i * VL, d->N - i * VL, K, WIDE);
+        if (!alone) meet(J, me, round);
         for (long m = from; m < to; m += CHUNK) {
             const long M = to - m < CHUNK ? to - m : CHUNK;
             const real *a = d->a + m * d->by_row + k * d->by_sum;

@@ -16,14 +16,24 @@ LONGEST = 1024  # rows of B that are packed at once where that is all of them; i
 BLOCK = 512  # so many at a time: C is read and written again for each block
 CHUNK = 96  # rows of A that stay in the cache while the tiles of B pass
 SHORT = 256  # numbers that are summed one after the other: sums of sums err less
-SIZES = f"enum {{ LONGEST = {LONGEST}, BLOCK = {BLOCK}, CHUNK = {CHUNK}, SHORT = {SHORT} }};\n"
+SMALL = 1 << 16  # numbers of B that each thread packs for itself: so nobody waits
+SIZES = "".join(
+    f"#define {name} {value}L\n"
+    for name, value in (
+        ("LONGEST", LONGEST),
+        ("BLOCK", BLOCK),
+        ("CHUNK", CHUNK),
+        ("SHORT", SHORT),
+        ("SMALL", SMALL),
+    )
+)
 WIDEST = 64  # columns of a tile, with the widest vectors
 
 
 class Matrices:
     """C of products, in the order in which they are asked for; see `dense` in prelude.c."""
 
-    own = CHUNK * LONGEST  # numbers that a thread has for itself
+    own = CHUNK * LONGEST + SMALL  # numbers that a thread has for itself
 
     def __init__(self, layout: Layout, maps: Mapping[str, Map]) -> None:
         self.layout, self.maps = layout, maps
@@ -63,7 +73,7 @@ class Matrices:
         self._add(f"0, {d}, 0, {self._gradient(key)}, {sizes}", 0, 0, N)
 
     def _add(self, numbers: str, N: int, K: int, work: int) -> None:
-        room = f"{self.layout.array('shared', 'packed')}, {self.layout.array('own', 'gathered')}"
+        room = f"{self.layout.array('shared', 'packed')}, {self.layout.array('own', 'rows')}"
         self.lines.append(
             f"J->products->matrices(J, me, &round, &(const dense){{{numbers}}}, {room});"
         )

@@ -212,8 +212,7 @@ typedef struct {  /* C [M, N] = A B + bias, or C += A B; if by_sum is 0, the sum
     long ldb, transposed;  /* B[k][n] is b[n * ldb + k], or if transposed b[k * ldb + n] */
     long ldc, add;
 } dense;
-typedef void matrix_product(job *j, long me, long *round, const dense *d, real *packed,
-                            real *gathered);
+typedef void matrix_product(job *j, long me, long *round, const dense *d, real *packed, real *own);
 typedef struct {  /* from products.c and dense.c */
     packer *pack;
     direct_product *direct;

@@ -16,6 +16,7 @@ from metarnn.engines.anyorder import composed
 from metarnn.engines.composition import composition, results
 from metarnn.engines.cpu.fused import forward, reverse
 from metarnn.engines.cpu.kernels import loop
+from metarnn.engines.cpu.memory import empty
 from metarnn.engines.plan import Plan
 from metarnn.graph import linear
 
@@ -31,7 +32,7 @@ def driven(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Seq
 
 
 def _drives(plan: Plan, steps: int, batch: int, dtype: torch.dtype) -> list[Tensor]:
-    return [torch.empty(steps, batch, node.width, dtype=dtype) for _, node in plan.drives]
+    return [empty(steps, batch, node.width, dtype=dtype) for _, node in plan.drives]
 
 
 class _Driven(torch.autograd.Function):
@@ -86,8 +87,9 @@ def _places(
         elif key[0] == "input" and "dinput.x" in outputs:
             found.append(outputs["dinput.x"])
         else:
-            make = torch.zeros_like if key in outside.zeroed else torch.empty_like
-            found.append(make(tensor))
+            zeroed = key in outside.zeroed
+            make = torch.zeros if zeroed else empty
+            found.append(make(*tensor.shape, dtype=tensor.dtype))
     return found
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from metarnn.engines.anyorder import composed
 from metarnn.engines.composition import Found, composition, gradients, results
 from metarnn.engines.cpu.kernels import loop
+from metarnn.engines.cpu.memory import empty
 from metarnn.engines.plan import Plan
 from metarnn.engines.zeros import zeros
 
@@ -67,7 +68,7 @@ def forward(
     made = loop(plan, which, dtype, driven)
     slots = [steps + 1 if whole else 2 for _, whole in made.states]
     states = [
-        torch.empty(kept, batch, width, dtype=dtype)
+        empty(kept, batch, width, dtype=dtype)
         for kept, (width, _) in zip(slots, made.states, strict=True)
     ]
     finals = [torch.empty(batch, width, dtype=dtype) for width, _ in made.states]

@@ -10,6 +10,7 @@ from torch import Tensor
 from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.cpu.layout import SUMMED
+from metarnn.engines.cpu.memory import empty
 from metarnn.engines.cpu.outside import drives, gradients, nothing
 from metarnn.engines.plan import Graphs, Key, Plan
 
@@ -51,7 +52,7 @@ class Loop:
         return {
             name: torch.zeros(batch, width, dtype=dtype)
             if summed
-            else torch.empty(steps, batch, width, dtype=dtype)
+            else empty(steps, batch, width, dtype=dtype)
             for name, width, summed in self.outputs
         }
 

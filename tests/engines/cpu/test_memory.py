@@ -11,7 +11,8 @@ from metarnn.engines.cpu import memory
 @pytest.mark.parametrize("numbers", [0, 3, memory.LARGE // 4 + 5])
 def test_all_of_it_can_be_written_and_read(numbers):
     made = memory.empty(numbers, 1, dtype=torch.float32).fill_(2)
-    assert made.shape == (numbers, 1) and made.dtype == torch.float32
+    assert made.shape == (numbers, 1)
+    assert made.dtype == torch.float32
     assert float(made.sum()) == 2 * numbers
 
 

@@ -138,14 +138,21 @@ class Plan:
         self.output = kept.index(y) if y in kept else None  # which kept value it is, if it is one
         # Products of x, if that is all there is to hoist: the usual case needs no schedule.
         hoisted = [(name, whole.nodes[k]) for name, k in self.parts.hoisted.items()]
-        of_x = [n for _, n in hoisted if n.op == "linear" and whole.nodes[n.args[0]].op == "input"]
-        plain = len(of_x) == len(hoisted) and list(whole.named("input")) == ["x"]
+        x = whole.named("input").get("x")
+        plain = all(node.op == "linear" and node.args == (x,) for _, node in hoisted)
         self.drives = [(("input", name), node) for name, node in hoisted] if plain else []
         self.before_sources = [(k, _key(whole, k)) for k in self.before.sources]
         self.after_sources = [(k, _key(whole, k)) for k in self.after.sources]
+        # What the loop and its drives read together, x first.
+        drives = {key for key, _ in self.drives}
+        nodes = [node for _, node in self.drives]
+        outside: list[Key] = [("weight", node["map"]) for node in nodes]
+        outside += [("bias", node["map"]) for node in nodes if node["bias"]]
+        rest = [key for key in self.sources if key not in drives]
+        self.driven = list(dict.fromkeys([("input", "x"), *rest, *outside]))
         vectors = [("vector", name) for name in whole.named("vector")]
         # The key of each weight that is read, its name and its shape.
-        maps = [(kind, name) for kind, name in self.sources if kind in ("weight", "bias")]
+        maps = [(kind, name) for kind, name in self.driven if kind in ("weight", "bias")]
         names = [(key, key[1]) for key in vectors]
         names += [((kind, name), f"{kind}_{name}") for kind, name in maps]
         self.named_weights = [(key, name, shapes[name]) for key, name in names]
@@ -162,6 +169,7 @@ def plan_cell(
     zoneout: Zoneout,
     columns: tuple[str, ...],
     fixed: tuple[str, ...] = (),  # what is given and the same at all steps
+    products_only: bool = False,
 ) -> Plan:
     def step(weights: Any, inputs: Any, contexts: Any, state: Any) -> Any:
         scales = {name: contexts[f"columns.{name}"] for name in columns}
@@ -177,14 +185,17 @@ def plan_cell(
     widths |= {name: width for name, width in cell.given.items() if name not in fixed}
     contexts = {f"columns.{name}": cell.maps[name].inputs for name in columns}
     contexts |= {name: cell.given[name] for name in fixed}
-    return Plan(cut(trace(step, cell, widths, contexts)), shapes(cell))
+    return Plan(cut(trace(step, cell, widths, contexts), products_only), shapes(cell))
 
 
-def plan(recurrence: Recurrence) -> Plan:
-    """The plan for a recurrence; those of the same cell with the same kinds of masks share one."""
+def plan(recurrence: Recurrence, products_only: bool = False) -> Plan:
+    """The plan for a recurrence; those of the same cell with the same kinds of masks share one.
+
+    With `products_only` nothing else is computed before the loop; see `cut`.
+    """
     if not (recurrence.masks or recurrence.columns or recurrence.zoneout or recurrence.given):
-        return plan_cell(recurrence.cell, (), (), ())
+        return plan_cell(recurrence.cell, (), (), (), (), products_only)
     zoneout = tuple(True if isinstance(z, Tensor) else z for z in recurrence.zoneout)
     masks, columns = tuple(recurrence.masks), tuple(recurrence.columns)
     fixed = tuple(name for name, value in recurrence.given.items() if value.dim() == 2)
-    return plan_cell(recurrence.cell, masks, zoneout, columns, fixed)
+    return plan_cell(recurrence.cell, masks, zoneout, columns, fixed, products_only)

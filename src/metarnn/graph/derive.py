@@ -37,8 +37,12 @@ class Stage:
     rest: tuple[int, ...]
 
 
-def cut(graph: Graph) -> Parts:
-    """Cut a step into what runs before, in and after the loop over time."""
+def cut(graph: Graph, products_only: bool = False) -> Parts:
+    """Cut a step into what runs before, in and after the loop over time.
+
+    With `products_only` norms and the like stay in the loop, too, unless a product before it needs
+    them.
+    """
     whole = split_products(sink_slices(graph))
     bound = depends(whole, (k for k, n in enumerate(whole.nodes) if n.op == "state"))
     heavy = {
@@ -46,7 +50,8 @@ def cut(graph: Graph) -> Parts:
     }
     carried = whole.needed(whole.next_states)
 
-    first = whole.needed(heavy - bound)  # computed before the loop
+    early = {k for k in heavy - bound if not products_only or whole.nodes[k].op == "linear"}
+    first = whole.needed(early)  # computed before the loop
     late = depends(whole, heavy & bound - carried) - carried  # and after it
     in_loop = whole.needed(
         {*whole.next_states, *_arguments(whole, late), *whole.outputs.values()} - late

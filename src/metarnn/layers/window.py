@@ -16,10 +16,12 @@ def stack(
     """
     steps, batch, width = x.shape
     before = window - 1
-    x = torch.cat([past.reshape(batch, before, width).transpose(0, 1), x])  # [w-1+T, B, I]
-    if resets is None and lengths is None:  # the same, without looking up rows one by one
-        stacked = torch.cat([x[k : k + steps] for k in range(window)], -1)
-        return stacked, x[steps:].transpose(0, 1).reshape(batch, before * width)
+    earlier = past.reshape(batch, before, width).transpose(0, 1)
+    if resets is None and lengths is None and steps > before:  # without looking up rows one by one
+        # split, not slices: its gradient is one concatenation.
+        late = [torch.cat([earlier[-k:], x.split([steps - k, k])[0]]) for k in range(before, 0, -1)]
+        return torch.cat([*late, x], -1), x[-before:].transpose(0, 1).reshape(batch, before * width)
+    x = torch.cat([earlier, x])  # [w-1+T, B, I]
     if resets is None:
         segment = None
     else:

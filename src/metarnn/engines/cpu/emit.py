@@ -7,18 +7,20 @@ of several widths) first the columns of the products, they meet, then the sequen
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from metarnn.engines.cpu.aligned import aligned, common_width
 from metarnn.engines.cpu.layout import Layout
+from metarnn.engines.cpu.outside import SIZES, Matrices, nothing
 from metarnn.engines.cpu.products import VECTORS, Products, each_tile
 from metarnn.engines.cpu.rows import Rows, fill
 from metarnn.graph import Graph, stages
 
 HERE = Path(__file__).parent
 PRELUDE = (HERE / "prelude.c").read_text()
-PRODUCTS = PRELUDE + (HERE / "products.c").read_text()
+PRODUCTS = PRELUDE + SIZES + "".join((HERE / f"{n}.c").read_text() for n in ("products", "dense"))
 EPILOGUE = (HERE / "epilogue.c").read_text()
 MEET = "if (!J->apart) meet(J, me, &round);"
 BY_SEQUENCE = "for (long b = from; b < to; b++) {"
@@ -45,12 +47,20 @@ class Program:
     aligned: bool
     products: int  # multiply-adds a step and sequence
     width: int  # of the widest row
+    outside: Matrices
 
 
-def emit(graph: Graph, *, backward: bool = False, single: bool = False) -> Program:
+def emit(
+    graph: Graph,
+    *,
+    backward: bool = False,
+    single: bool = False,
+    outside: Callable[[Layout], Matrices] = nothing,
+) -> Program:
     """A program for a graph's loop, forward or backward in time, or for a single step.
 
     For a single step weights are read as they lie: packing pays when they are used at many.
+    Products `outside` the loop come before one that goes forward, and after one that goes backward.
     """
     found = stages(graph)
     layout = Layout(graph, found, single)
@@ -76,6 +86,8 @@ def emit(graph: Graph, *, backward: bool = False, single: bool = False) -> Progr
     alone = len(found) == 1 and widths[0] and not found[0].products and not copies
     body += [] if alone or single else [MEET]
     linear = [node for node in layout.nodes if node.op == "linear"]
+    matrices = outside(layout)
+    (layout.last if backward else layout.once).extend(matrices.lines)
     return Program(
         "\n".join([PRELUDE, *_work(layout, body, backward, single), EPILOGUE]),
         tuple(layout.arrays),
@@ -88,6 +100,7 @@ def emit(graph: Graph, *, backward: bool = False, single: bool = False) -> Progr
         all(widths),
         sum(node.width * layout.nodes[node.args[0]].width for node in linear),
         max((node.width for node in layout.nodes), default=1),
+        matrices,
     )
 
 
@@ -100,10 +113,11 @@ def _work(layout: Layout, body: list[str], backward: bool, single: bool) -> list
         *([] if single else ["meet(J, me, &round);"]),
         # This thread's sequences where all their units are its own, and its place among those who
         # share the units of [low, high).
-        "const long from = B * me / threads, to = B * (me + 1) / threads;",
+        "const long loopers = J->loopers < threads ? J->loopers : threads;",
+        "const long from = B * me / loopers, to = B * (me + 1) / loopers;",
         "const long low = J->apart ? from : 0, high = J->apart ? to : B;",
-        "const long seat = J->apart ? 0 : me, crew = J->apart ? 1 : threads;",
-        "for (long s = 0; s < T; s++) {",
+        "const long seat = J->apart ? 0 : me, crew = J->apart ? 1 : loopers;",
+        "for (long s = 0; s < (me < loopers ? T : 0); s++) {",
         f"const long t = {'T - 1 - s' if backward else 's'};",
         *layout.each,
         *body,

@@ -21,12 +21,13 @@ static void member(void *p) {
 }
 long vector_length(void) { return VL; }
 /* One block of arguments, so that a call from Python converts little: the tables of products and
-   of OpenMP, T, B, threads, apart, turn, the slots of the states. */
+   of OpenMP, T, B, threads, how many of them loop, apart, turn, the slots of the states. */
 void run(real **p, const intptr_t *arguments) {
     const openmp *omp = (const openmp *)arguments[1];
     const long threads = arguments[4];
-    job j = {p, arguments + 7, (const library *)arguments[0], arguments[2], arguments[3],
-             threads < MOST_THREADS ? threads : MOST_THREADS, arguments[5], arguments[6]};
+    job j = {p, arguments + 8, (const library *)arguments[0], arguments[2], arguments[3],
+             threads < MOST_THREADS ? threads : MOST_THREADS, arguments[5], arguments[6],
+             arguments[7]};
     seat seats[MOST_THREADS] = {{&j, omp, 0}};
     if (threads > 1 && omp) {
         omp->parallel(member, seats, j.threads, 0);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from metarnn.engines.anyorder import composed
 from metarnn.engines.composition import Found, composition, gradients, results
 from metarnn.engines.cpu.kernels import loop
+from metarnn.engines.cpu.memory import empty
 from metarnn.engines.plan import Plan
 from metarnn.engines.zeros import zeros
 
@@ -54,14 +55,20 @@ class _Fused(torch.autograd.Function):
 
 
 def forward(
-    plan: Plan, which: str, steps: int, batch: int, tensors: Sequence[Tensor], dry: bool = False
+    plan: Plan,
+    which: str,
+    steps: int,
+    batch: int,
+    tensors: Sequence[Tensor],
+    dry: bool = False,
+    driven: bool = False,
 ) -> Found:
     """Run the loop "infer" or "train"; with `dry` only make room for what it would find."""
     dtype = tensors[0].dtype
-    made = loop(plan, which, dtype)
+    made = loop(plan, which, dtype, driven)
     slots = [steps + 1 if whole else 2 for _, whole in made.states]
     states = [
-        torch.empty(kept, batch, width, dtype=dtype)
+        empty(kept, batch, width, dtype=dtype)
         for kept, (width, _) in zip(slots, made.states, strict=True)
     ]
     finals = [torch.empty(batch, width, dtype=dtype) for width, _ in made.states]
@@ -92,11 +99,11 @@ def backward(
     dry: bool = False,
 ) -> list[Tensor | None]:
     """The gradients of the loop's tensors, as far as they are needed."""
-    outputs, adjoints = _reverse(plan, steps, batch, tensors, states, products, grads, dry)
+    outputs, adjoints = reverse(plan, steps, batch, tensors, states, products, grads, dry)
     return gradients(plan, steps, tensors, states, outputs, adjoints, needed)
 
 
-def _reverse(
+def reverse(
     plan: Plan,
     steps: int,
     batch: int,
@@ -105,10 +112,14 @@ def _reverse(
     products: Sequence[Tensor],
     grads: Sequence[Tensor | None],
     dry: bool,
+    driven: Callable[[dict[str, Tensor]], Sequence[Tensor]] | None = None,
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """The outputs of the reverse loop, and the adjoints of the initial states."""
+    """The outputs of the reverse loop, and the adjoints of the initial states.
+
+    If it is driven, it also computes gradients, for which `driven` makes room.
+    """
     dtype, count = tensors[0].dtype, len(states)
-    made = loop(plan, "back", dtype)
+    made = loop(plan, "back", dtype, driven is not None)
     shapes = [(batch, width) for width in plan.loop.states]
     shapes += [(steps, batch, plan.loop.nodes[k].width) for k in plan.loop.outputs.values()]
     given = [
@@ -119,7 +130,7 @@ def _reverse(
     adjoints = [torch.empty(shape, dtype=dtype) for shape in shapes[:count]]
     outputs = made.empty(steps, batch)
     if not dry:
-        own = [*passing, *adjoints, *outputs.values()]
+        own = [*passing, *adjoints, *outputs.values(), *(driven(outputs) if driven else ())]
         arrays = [*tensors[count:], *states, *products, *given, *own]
         made.kernel(made.places, arrays, [2] * count, steps, batch)
     for alias, name in made.aliases.items():

@@ -19,13 +19,14 @@ from metarnn.engines.cpu.emit import PRODUCTS, Program
 # steps, where they do not.
 WORTH_A_MEETING = 10_000
 WORTH_THREADS = 200_000
+WORTH_WAKING = 4_000_000  # outside a loop that only one thread goes through
 # Threads with r sequences each go their own way where a step has at most r² times as many weights.
 # Else each has a part of the weights, which stays in its cache, but they meet at each step and read
 # what the others have written (measured at H = 64 to 640, r = 1 to 16).
 OWN_SEQUENCES = 32_768
 ALIGNMENT = 64
-TURN = 6  # where in the arguments of a program it stands whether tiles go backwards at first,
-SLOTS = 7  # and where the slots of its states begin
+TURN = 7  # where in the arguments of a program it stands whether tiles go backwards at first,
+SLOTS = 8  # and where the slots of its states begin
 
 
 def _typed(source: str, dtype: torch.dtype) -> str:
@@ -66,19 +67,22 @@ class Frame:
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel, self.batch = kernel, -1
+        self.kernel, self.batch, self.threads = kernel, -1, 0
         self.pointers = (ctypes.c_void_p * len(kernel.program.arrays))()
         # See `run` in epilogue.c.
         self.numbers = (ctypes.c_ssize_t * (SLOTS + kernel.program.states))()
         self.numbers[0] = kernel.products
         self.circumstances: tuple[int, ...] = ()
 
-    def place(self, batch: int) -> None:
-        """Make room for a batch of that size."""
-        self.batch, size = batch, self.kernel.dtype.itemsize
+    def place(self, batch: int, threads: int) -> None:
+        """Make room for a batch of that size and so many threads."""
+        self.batch, self.threads, size = batch, threads, self.kernel.dtype.itemsize
         line = ALIGNMENT // size
         room = self.kernel.room
-        sizes = [-(-(each * batch + all_) // line) * line for each, all_ in room.values()]
+        sizes = [
+            -(-(each * batch + all_ + own * threads) // line) * line
+            for each, all_, own in room.values()
+        ]
         self.block = torch.empty(sum(sizes) + line, dtype=self.kernel.dtype)
         address = -(-self.block.data_ptr() // ALIGNMENT) * ALIGNMENT
         for k, numbers in zip(room, sizes, strict=True):
@@ -97,16 +101,20 @@ class Kernel:
         self._run.argtypes = [ctypes.c_void_p] * 2
         self.products = _products(dtype)
         lanes = library.vector_length()
-        # Scratch and packed weights by their place: (numbers a sequence, numbers at all). All other
-        # arrays are given.
-        self.room: dict[int, tuple[int, int]] = {}
+        # Scratch and packed weights by their place: (numbers a sequence, at all, a thread). All
+        # other arrays are given.
+        self.room: dict[int, tuple[int, int, int]] = {}
         self.given: dict[tuple[str, str], int] = {}
         for k, (kind, name) in enumerate(program.arrays):
             if kind == "scratch":
-                self.room[k] = (program.scratch[name], 0)
+                self.room[k] = (program.scratch[name], 0, 0)
             elif kind == "packed":
                 width, vectors, per_tile = program.packed[name]
-                self.room[k] = (0, -(-width // (lanes * vectors)) * per_tile * lanes)
+                self.room[k] = (0, -(-width // (lanes * vectors)) * per_tile * lanes, 0)
+            elif kind == "shared":
+                self.room[k] = (0, program.outside.shared, 0)
+            elif kind == "own":
+                self.room[k] = (0, 0, program.outside.own)
             else:
                 self.given[kind, name] = k
         self._spare: list[Frame] = []
@@ -137,27 +145,31 @@ class Kernel:
             frame = self._spare.pop()
         except IndexError:
             frame = Frame(self)
-        if frame.batch != batch:
-            frame.place(batch)
+        threads = torch.get_num_threads()
+        if frame.batch != batch or frame.threads < threads:
+            frame.place(batch, threads)
         return frame
 
     def run(self, frame: Frame, steps: int) -> None:
         """Run with all pointers in place. The frame is another call's afterwards."""
-        circumstances = (steps, frame.batch, torch.get_num_threads(), os.getpid())
+        most = min(torch.get_num_threads(), frame.threads)  # another thread may have set it since
+        circumstances = (steps, frame.batch, most, os.getpid())
         if circumstances != frame.circumstances:
             omp = _openmp() if os.getpid() == _HOME else None
-            threads, apart = self._threads(steps, frame.batch)
+            loopers, apart = self._threads(steps, frame.batch, most)
+            outside = self.program.outside.work * steps * frame.batch
+            alone = loopers == 1 and outside >= WORTH_WAKING
+            threads = most if alone else loopers
             omp = ctypes.addressof(omp) if omp else 0
-            frame.numbers[1:TURN] = [omp, steps, frame.batch, threads, apart]
+            frame.numbers[1:TURN] = [omp, steps, frame.batch, threads, loopers, apart or alone]
             frame.circumstances = circumstances
         frame.numbers[TURN] ^= 1
         self._run(frame.pointers, frame.numbers)
         self._spare.append(frame)
 
-    def _threads(self, steps: int, batch: int) -> tuple[int, bool]:
-        """How many threads, and whether each has sequences of its own rather than units."""
-        program, most = self.program, torch.get_num_threads()
-        rows = batch // most
+    def _threads(self, steps: int, batch: int, most: int) -> tuple[int, bool]:
+        """How many threads loop, and whether each has sequences of its own rather than units."""
+        program, rows = self.program, batch // most
         if rows and program.products <= OWN_SEQUENCES * rows * rows:
             work = (program.products or 8 * program.width) * batch * steps
             return (most if work >= WORTH_THREADS else 1), True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from torch import Tensor
 from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.cpu.layout import SUMMED
+from metarnn.engines.cpu.memory import empty
+from metarnn.engines.cpu.outside import drives, gradients, nothing
 from metarnn.engines.plan import Graphs, Key, Plan
 
 
@@ -17,20 +19,26 @@ class Loop:
     """One of a plan's loops as a kernel: "infer", "train" (keeps what the backward pass needs) or
     "back".
 
+    If it is `driven`, its program also computes what it reads of x, or all gradients of weights.
     `places` tells where among the kernel's pointers each tensor of a call belongs, in the order of
-    `_keys` and then of the outputs; None for what this kernel does not read.
+    `_keys`, then of the outputs and of the gradients; None for what this kernel does not read.
     """
 
-    def __init__(self, plan: Plan, which: str, dtype: torch.dtype) -> None:
+    def __init__(self, plan: Plan, which: str, dtype: torch.dtype, driven: bool = False) -> None:
         graphs = _graphs(plan)
         if which == "back":
-            program = emit(graphs.back.graph, backward=True)
+            outside = partial(gradients, plan) if driven else nothing
+            program = emit(graphs.back.graph, backward=True, outside=outside)
         else:
-            program = emit(graphs.train if which == "train" else graphs.infer)
-        self.kernel = Kernel(program, dtype)
+            outside = partial(drives, plan) if driven else nothing
+            graph = graphs.train if which == "train" else graphs.infer
+            program = emit(graph, outside=outside)
+        self.kernel, self.outside = Kernel(program, dtype), program.outside
         self.outputs = [(n, w, n.startswith(SUMMED)) for n, w in program.outputs.items()]
         self.aliases = program.aliases
-        keys = [*_keys(plan, which), *(("output", name) for name in program.outputs)]
+        keys = [*_keys(plan, which, driven), *(("output", name) for name in program.outputs)]
+        if driven and which == "back":
+            keys += [("gradient", f"{kind}.{name}") for kind, name in plan.driven]
         self.places = [self.kernel.given.get(key) for key in keys]
         # Of each state its width and whether all steps of it are kept.
         self.states = [
@@ -44,28 +52,38 @@ class Loop:
         return {
             name: torch.zeros(batch, width, dtype=dtype)
             if summed
-            else torch.empty(steps, batch, width, dtype=dtype)
+            else empty(steps, batch, width, dtype=dtype)
             for name, width, summed in self.outputs
         }
 
 
-def _keys(plan: Plan, which: str) -> list[Key]:
+def _keys(plan: Plan, which: str, driven: bool) -> list[Key]:
     """The arrays of a call but its outputs, in the order in which `fused` has them."""
     states = range(len(plan.states))
+    sources = [*plan.driven, *(key for key, _ in plan.drives)] if driven else plan.sources
     before, after, final = (
         [(kind, str(k)) for k in states] for kind in ("initial", "state", "final")
     )
     if which != "back":
-        return [*before, *plan.sources, *after, *final]
+        return [*before, *sources, *after, *final]
     saved = [("input", f"before.{k}") for k in states]
     saved += [("input", f"product.{i}") for i in range(len(plan.products))]
     grads = [*before, *(("input", f"grad.{name}") for name in plan.loop.outputs)]
-    return [*plan.sources, *saved, *grads, *after, *final]
+    return [*sources, *saved, *grads, *after, *final]
 
 
 @lru_cache(maxsize=512)
 def _graphs(plan: Plan) -> Graphs:
     return plan.graphs()
+
+
+@lru_cache(maxsize=512)
+def drivable(plan: Plan) -> bool:
+    """Whether programs can compute what comes before a loop: products of x and nothing else."""
+    outputs = _graphs(plan).back.graph.outputs
+    # To the adjoint of x others are added: it must not be that of something else, too.
+    lonely = list(outputs.values()).count(outputs.get("dinput.x", -1)) < 2
+    return bool(plan.drives) and lonely
 
 
 loop = lru_cache(maxsize=2048)(Loop)

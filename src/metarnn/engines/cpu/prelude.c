@@ -143,10 +143,14 @@ static inline real lanes(v x) {
         for (long i = 0; i < half; i++) a[i] += a[i + half];
     return a[0];
 }
+/* In four sums side by side: one alone would wait for each of its additions. */
 __attribute__((unused)) static real row_sum(const real *x, long n) {
-    v s = {};
-    for (long i = 0; i < n; i += VL) s += load(x + i, n - i);
-    return lanes(s);
+    v s[4] = {};
+    long i = 0;
+    for (; i + 4 * VL <= n; i += 4 * VL)
+        for (int c = 0; c < 4; c++) s[c] += *(const vu *)(x + i + c * VL);
+    for (; i < n; i += VL) s[0] += load(x + i, n - i);
+    return lanes((s[0] + s[1]) + (s[2] + s[3]));
 }
 __attribute__((unused)) static void row_softmax(real *y, const real *x, long n) {
     real top = x[0], sum = 0;
@@ -156,24 +160,32 @@ __attribute__((unused)) static void row_softmax(real *y, const real *x, long n) 
     for (long i = 0; i < n; i += VL) store(y + i, load(y + i, n - i) / sum, n - i);
 }
 __attribute__((unused)) static real row_rstd(const real *x, long n, real eps, real *mean) {
-    v s = {};
+    v s[4] = {};
     real m = row_sum(x, n) / n;
-    for (long i = 0; i < n; i += VL) {
+    long i = 0;
+    for (; i + 4 * VL <= n; i += 4 * VL)
+        for (int c = 0; c < 4; c++) {
+            const v d = *(const vu *)(x + i + c * VL) - m;
+            s[c] += d * d;
+        }
+    for (; i < n; i += VL) {
         v d = load(x + i, n - i) - m;
         if (n - i < VL)
             for (long j = n - i; j < VL; j++) d[j] = 0;
-        s += d * d;
+        s[0] += d * d;
     }
     *mean = m;
+    const real sum = lanes((s[0] + s[1]) + (s[2] + s[3]));
 #if IS_DOUBLE
-    return 1 / __builtin_sqrt(lanes(s) / n + eps);
+    return 1 / __builtin_sqrt(sum / n + eps);
 #else
-    return 1 / __builtin_sqrtf(lanes(s) / n + eps);
+    return 1 / __builtin_sqrtf(sum / n + eps);
 #endif
 }
-__attribute__((unused)) static void row_norm(real *y, const real *x, long n, real eps) {
+__attribute__((unused)) static real row_norm(real *y, const real *x, long n, real eps) {
     real mean, r = row_rstd(x, n, eps, &mean);
     for (long i = 0; i < n; i += VL) store(y + i, (load(x + i, n - i) - mean) * r, n - i);
+    return r;
 }
 __attribute__((unused)) static void row_cumsum(real *y, const real *x, long n, int back) {
     real s = 0;
@@ -191,18 +203,29 @@ typedef void packer(real *to, const real *w, long ld, long transposed, const rea
                     long first, long count, long K, long stride);
 typedef void direct_product(const real *w, long ld, const real *bias, const real *x, long ldx,
                             long K, long B, real *o, long ldo, long count);
-typedef struct {  /* from products.c */
+typedef struct job job;
+typedef struct {  /* C [M, N] = A B + bias, or C += A B; if by_sum is 0, the sums of B's columns */
+    const real *a, *b, *bias;
+    real *c;
+    long M, N, K;
+    long by_row, by_sum;  /* A[m][k] is a[m * by_row + k * by_sum]; one of them is 1 */
+    long ldb, transposed;  /* B[k][n] is b[n * ldb + k], or if transposed b[k * ldb + n] */
+    long ldc, add;
+} dense;
+typedef void matrix_product(job *j, long me, long *round, const dense *d, real *packed, real *own);
+typedef struct {  /* from products.c and dense.c */
     packer *pack;
     direct_product *direct;
+    matrix_product *matrices;
     product *multiply[5];  /* multiply[n]: by n vectors of columns */
 } library;
-typedef struct {
+struct job {
     real **p;
     const intptr_t *slots;
     const library *products;
-    long T, B, threads, apart, turn, started;
+    long T, B, threads, loopers, apart, turn, started;
     struct { long round, other[15]; } flags[MOST_THREADS];
-} job;
+};
 
 static inline void breathe(void) {
 #if defined(__x86_64__) || defined(__i386__)

@@ -177,5 +177,3 @@ static void multiply4_few(const real *w, const real *x, long ldx, long K, long B
 #endif
         multiply4(w, x, ldx, K, B, o, ld, m);
 }
-
-const library products = {pack, direct, {0, multiply1, multiply2, multiply3, multiply4_few}};

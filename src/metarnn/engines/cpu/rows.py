@@ -13,6 +13,7 @@ class Rows:
         self.layout, self.nodes = layout, layout.nodes
         self.lines: list[str] = []
         self.added: set[int] = set()  # nodes that loops have added to their sums
+        self.found: set[int] = set()  # nodes that another one has computed along with itself
         computed = [k for k in stage.rest if self.nodes[k].op != "slice"]
         for k in computed:
             if k not in layout.pointer:
@@ -25,8 +26,8 @@ class Rows:
                 group = []
             if node.elementwise:
                 group.append(k)
-            else:
-                self.lines += self.whole(k)
+            elif k not in self.found:
+                self.lines += self.whole(k, self.twin(k, computed))
         self.loop(group)
         for k in (*stage.products, *computed):
             for target in layout.stores.get(k, ()):
@@ -62,9 +63,27 @@ class Rows:
                 self.lines.append(f"store({self.layout.row(k)} + u, y{k}, m);")
         self.lines.append("}")
 
-    def whole(self, k: int) -> list[str]:
+    def twin(self, k: int, computed: list[int]) -> int | None:
+        """For the norm of a row its reciprocal deviation, if that is asked for too; and so back."""
+        node = self.nodes[k]
+        other = {"norm": "rstd", "rstd": "norm"}.get(node.op)
+        for j in computed:
+            same = (self.nodes[j].args, self.nodes[j].attributes) == (node.args, node.attributes)
+            if self.nodes[j].op == other and same:
+                return j
+        return None
+
+    def whole(self, k: int, twin: int | None = None) -> list[str]:
         """An operation in which the numbers of a row meet one another."""
         node, to = self.nodes[k], self.layout.row(k)
+        if twin is not None:
+            self.found.add(twin)
+            norm, rstd = (k, twin) if node.op == "norm" else (twin, k)
+            x, n = self.layout.row(node.args[0]), self.nodes[norm].width
+            eps = number(node.attributes["eps"])
+            return [
+                f"{self.layout.row(rstd)}[0] = row_norm({self.layout.row(norm)}, {x}, {n}, {eps});"
+            ]
         if node.op == "join":
             return self.join(k)
         x, n = self.layout.row(node.args[0]), self.nodes[node.args[0]].width

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import State
+from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.fused import fused
-from metarnn.engines.plan import plan
+from metarnn.engines.cpu.kernels import drivable
+from metarnn.engines.plan import Key, Plan, plan
 from metarnn.engines.recurrence import Recurrence
-from metarnn.graph import linear
+from metarnn.graph import Linear, linear
 
 WIDE = {torch.float64: torch.float64}  # what is computed in; for any other type float32
 
@@ -21,30 +23,48 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
 
     Another `fused` may stand in for the loop: an operator of torch's.
     """
-    made = plan(recurrence)
-    parts, weights, x = made.parts, recurrence.weights, recurrence.x
+    # A norm of rows that lie in the cache costs less than a pass of its own over memory.
+    made = plan(recurrence, products_only=True)
+    weights, x = recurrence.weights, recurrence.x
     narrow = recurrence.state[0].dtype
     wide = WIDE.get(narrow, torch.float32)
     apply = linear(weights)
 
     found = made.given(recurrence)
-    if made.drives:
-        for key, node in made.drives:
-            found[key] = apply(node, x)
-    elif parts.hoisted:
-        known = {k: found[key] for k, key in made.before_sources}
-        for name, value in zip(parts.hoisted, made.before(known, apply, x), strict=True):
-            # What depends on no input is the same at all steps.
-            found["input", name] = value if value.dim() == 3 else value.expand(*x.shape[:2], -1)
-
-    tensors = [*recurrence.state, *(found[key] for key in made.sources)]
+    if fused is own and x.dtype == wide and drivable(made) and not _watched():
+        loop, sources = driven, made.driven
+    else:
+        _hoist(made, found, apply, x)
+        loop, sources = fused, made.sources
+    tensors = [*recurrence.state, *(found[key] for key in sources)]
     ready = [
         t if t.dtype == wide and t.is_contiguous() else t.to(wide).contiguous() for t in tensors
     ]
-    results = fused(made, x.shape[0], x.shape[1], ready)
+    results = loop(made, x.shape[0], x.shape[1], ready)
 
     count = len(recurrence.state)
     output = made.finished(found, results[count:], apply, x)
     if narrow != wide:
         return output.to(narrow), tuple(part.to(narrow) for part in results[:count])
     return output, tuple(results[:count])
+
+
+own = fused
+
+
+def _watched() -> bool:
+    """Whether somebody looks at torch's functions, as rules of gradients do, or autocast does."""
+    modes = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]
+    return modes > 0 or torch.is_autocast_enabled("cpu")
+
+
+def _hoist(plan: Plan, found: dict[Key, Tensor], apply: Linear, x: Tensor) -> None:
+    """Add what is computed before the loop, in plain torch, to what is found."""
+    if plan.drives:
+        for key, node in plan.drives:
+            found[key] = apply(node, x)
+    elif plan.parts.hoisted:
+        known = {k: found[key] for k, key in plan.before_sources}
+        for name, value in zip(plan.parts.hoisted, plan.before(known, apply, x), strict=True):
+            # What depends on no input is the same at all steps.
+            found["input", name] = value if value.dim() == 3 else value.expand(*x.shape[:2], -1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -95,11 +96,13 @@ class Kernel:
 
     def __init__(self, program: Program, dtype: torch.dtype) -> None:
         self.program, self.dtype = program, dtype
-        library = load(_typed(program.source, dtype))
+        with ThreadPoolExecutor(1) as beside:  # the first program of a machine compiles both
+            products = beside.submit(_products, dtype)
+            library = load(_typed(program.source, dtype))
+            self.products = products.result()
         self._run = library.run
         self._run.restype = None
         self._run.argtypes = [ctypes.c_void_p] * 2
-        self.products = _products(dtype)
         lanes = library.vector_length()
         # Scratch and packed weights by their place: (numbers a sequence, at all, a thread). All
         # other arrays are given.

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ def test_a_quick_run_prints_a_table_and_writes_what_was_measured(
 
 @pytest.mark.parametrize("tf32", [True, False])
 def test_all_multiply_float32_alike_and_as_before_afterwards(tf32, monkeypatch):
-    def switches() -> list[bool]:
+    def switches() -> list[Any]:
         return [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32]
 
     before, seen = switches(), []

@@ -11,13 +11,17 @@ import struct
 import time
 import zipfile
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
-from metarnn import cells, graph
+from metarnn import GraphCell, cells, graph
 from metarnn.engines.cpu import compile as compiling
 from metarnn.engines.cpu import emit as c
+from metarnn.engines.cpu import outside
+from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import emit as triton
 from metarnn.graph import files
 from metarnn.report import materials
@@ -304,11 +308,21 @@ def test_generated_code_does_not_depend_on_names(name):
     plain = graph.from_json(document)
     old = next(iter(plain.maps))
     other = graph.from_json(renamed(document, old, name))
-    for options in ({}, {"backward": True}, {"single": True}):
+    every: list[dict[str, Any]] = [{}, {"backward": True}, {"single": True}]
+    for options in every:
         assert c.emit(other, **options).source == c.emit(plain, **options).source
     for backward in (False, True):
         found = [triton.emit(g, backward=backward).source for g in (other, plain)]
         assert found[0] == found[1]
+    plans = [plan_cell(GraphCell(g), (), (), ()) for g in (other, plain)]
+    found = [c.emit(p.graphs().train, outside=partial(outside.drives, p)) for p in plans]
+    assert found[0].source == found[1].source
+    found = [
+        c.emit(p.graphs().back.graph, backward=True, outside=partial(outside.gradients, p))
+        for p in plans
+    ]
+    assert found[0].source == found[1].source
+    assert "matrices(" in found[0].source
 
 
 @pytest.mark.parametrize(

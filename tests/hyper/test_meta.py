@@ -63,7 +63,7 @@ def test_by_default_the_input_says_how_much_each_number_of_the_state_counts():
 
 
 def test_what_reads_one_input_is_narrow_and_what_reads_many_a_quarter_of_the_unit():
-    def width(**options) -> int:
+    def width(**options) -> Any:
         return MetaRecurrent(cells.GRU(3, 200), **options).sources[0].width
 
     assert [width(), width(encoder="gru"), width(width=32)] == [16, 50, 32]

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from metarnn import GraphCell, Recurrent, cells
+from metarnn.bench.ahead import compiled_ahead
 from metarnn.bench.cells import (
     CELLS,
     GPU_SHAPES,
@@ -99,3 +100,14 @@ def test_the_cpu_engine_gets_a_row_of_its_own_where_auto_takes_another():
 def test_a_gpu_has_shapes_of_its_own():
     found = {(case.T, case.B, case.H) for case in cases(["lstm"], device="cuda")}
     assert found == set(GPU_SHAPES)
+
+
+@pytest.mark.medium
+def test_what_other_processes_compiled_is_there_for_this_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("METARNN_CACHE", str(tmp_path))
+    case = Case("graph8", "training", 3, 2, 5)
+    assert list(compiled_ahead([case], "cpu", torch.float32, tf32=True)) == [case]
+    programs = set(tmp_path.rglob("*"))
+    assert programs
+    measure(case, seconds=0, rounds=1)
+    assert set(tmp_path.rglob("*")) == programs

@@ -196,8 +196,12 @@ def measure(
     dtype: torch.dtype = torch.float32,
     seconds: float = 1.0,
     rounds: int = 5,
+    loop: bool = True,
 ) -> Row | None:
-    """The row of a case; None for one that "auto" measures already."""
+    """The row of a case; None for one that "auto" measures already.
+
+    `loop`: whether the loop in plain torch is measured, too.
+    """
     cell = CELLS[case.cell](case.H, case.H)
     where: dict[str, Any] = {"device": device, "dtype": dtype}
     torch.manual_seed(0)
@@ -217,14 +221,14 @@ def measure(
             theirs = nn.LSTM(case.H, case.H, **where)
             once = _trained if case.mode == "training" else _applied
             calls = {"ours": once(ours, x), "torch": once(theirs, x)}
-            if device != "cuda":
+            if device != "cuda" and loop:
                 calls["eager"] = once(eager, x)
-            elif case.T <= LONGEST:
+            elif case.T <= LONGEST and loop:
                 calls["eager"] = captured(once(eager, x))
             times = interleaved(calls, seconds=seconds, rounds=rounds, slow=["eager"])
     work = case.T * case.B * (3 if case.mode == "training" else 1)
     mine, reference = flops(cell) * work, flops(LSTM(case.H, case.H)) * work
-    loop = times.get("eager")
+    looped = times.get("eager")
     share = None
     if device == "cuda" and engine == "triton" and cell.linear:
         from metarnn.bench.scans import copy_share  # Triton need not be there otherwise
@@ -241,9 +245,9 @@ def measure(
         engine,
         times["ours"],
         times["torch"],
-        loop,
+        looped,
         times["torch"] / times["ours"],
-        None if loop is None else loop / times["ours"],
+        None if looped is None else looped / times["ours"],
         mine / times["ours"] / 1e6,
         reference / times["torch"] / 1e6,
         share,

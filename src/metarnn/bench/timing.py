@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -55,6 +56,20 @@ def captured(call: Callable[[], Any]) -> Callable[[], None]:
     with torch.cuda.graph(graph):
         call()
     return graph.replay
+
+
+@contextmanager
+def multiplying(tf32: bool) -> Generator[None]:
+    """With TF32 or without, whoever multiplies: torch has a switch for each, set differently."""
+    switches: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = [switch.allow_tf32 for switch in switches]
+    for switch in switches:
+        switch.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.allow_tf32 = value
 
 
 def _milliseconds(call: Callable[[], Any]) -> float:

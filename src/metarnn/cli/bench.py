@@ -5,8 +5,7 @@ from __future__ import annotations
 import json as files
 import os
 import platform
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +19,8 @@ from metarnn import __version__
 from metarnn.bench import Row, measure
 from metarnn.bench import cases as all_cases
 from metarnn.bench import generated as costs
+from metarnn.bench.ahead import compiled_ahead
+from metarnn.bench.timing import multiplying
 from metarnn.cells import check
 from metarnn.graph.files import write
 
@@ -49,22 +50,8 @@ def cells(
             products and by ours alike
         minutes: how long to measure, apart from compiling and from what is slow
     """
-    with _multiplying(tf32):
-        _cells(device, json, cells, quick, getattr(torch, dtype), minutes)
-
-
-@contextmanager
-def _multiplying(tf32: bool) -> Generator[None]:
-    """With TF32 or without, whoever multiplies: torch has a switch for each, set differently."""
-    switches: tuple[Any, ...] = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [switch.allow_tf32 for switch in switches]
-    for switch in switches:
-        switch.allow_tf32 = tf32
-    try:
-        yield
-    finally:
-        for switch, value in zip(switches, before, strict=True):
-            switch.allow_tf32 = value
+    with multiplying(tf32):
+        _cells(device, json, cells, quick, getattr(torch, dtype), tf32, minutes)
 
 
 def _cells(
@@ -73,6 +60,7 @@ def _cells(
     names: Sequence[str],
     quick: bool,
     dtype: torch.dtype,
+    tf32: bool,
     minutes: float,
 ) -> None:
     _check(device, path)
@@ -85,6 +73,11 @@ def _cells(
     quiet = Console(stderr=True, markup=False, highlight=False)
     try:
         with Progress(*columns, TimeRemainingColumn(), console=quiet, transient=True) as progress:
+            if device == "cuda":  # a kernel takes some 10 s to compile, there are hundreds
+                task = progress.add_task(f"{'compiling':<34}", total=len(cases))
+                for _ in compiled_ahead(cases, device, dtype, tf32):
+                    progress.advance(task)
+                progress.remove_task(task)
             task = progress.add_task("", total=len(cases))
             for case in cases:
                 progress.update(task, description=f"{case!s:<34}")

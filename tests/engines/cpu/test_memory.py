@@ -10,7 +10,7 @@ from metarnn.engines.cpu import memory
 
 @pytest.mark.parametrize("numbers", [0, 3, memory.LARGE // 4 + 5])
 def test_all_of_it_can_be_written_and_read(numbers):
-    made = memory.empty(numbers, 1, dtype=torch.float32).fill_(2)
+    made = memory.spacious((numbers, 1), dtype=torch.float32).fill_(2)
     assert made.shape == (numbers, 1)
     assert made.dtype == torch.float32
     assert float(made.sum()) == 2 * numbers
@@ -20,5 +20,11 @@ def test_where_a_system_knows_no_large_pages_there_are_small_ones(monkeypatch):
     monkeypatch.setattr(sys, "platform", "other")
     memory._madvise.cache_clear()
     assert memory._madvise() is None
-    assert memory.empty(memory.LARGE, dtype=torch.float32).numel() == memory.LARGE
+    assert memory.spacious((memory.LARGE,), dtype=torch.float32).numel() == memory.LARGE
     memory._madvise.cache_clear()
+
+
+def test_only_where_much_is_needed_are_pages_large():
+    assert memory.maker((memory.LARGE // 4 - 1,), torch.float32)[0] is torch.empty
+    assert memory.maker((memory.LARGE // 4,), torch.float32)[0] is memory.spacious
+    assert memory.maker((memory.LARGE // 8,), torch.float64)[0] is memory.spacious

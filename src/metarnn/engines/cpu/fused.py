@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,12 +10,8 @@ from torch import Tensor
 
 from metarnn.engines.anyorder import composed
 from metarnn.engines.composition import Found, composition, gradients, results
-from metarnn.engines.cpu.kernels import loop
-from metarnn.engines.cpu.memory import empty
+from metarnn.engines.cpu.passes import Back, Forward, back_pass, forward_pass
 from metarnn.engines.plan import Plan
-from metarnn.engines.zeros import zeros
-
-CPU = torch.device("cpu")
 
 
 def fused(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -28,7 +24,8 @@ def fused(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequ
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, steps: int, batch: int, *tensors: Tensor) -> Any:
-        loop(plan, "back", tensors[0].dtype)  # if it cannot be compiled, better now than later
+        # If the way back cannot be compiled, better now than later.
+        back_pass(plan, steps, batch, tensors[0].dtype)
         found = forward(plan, "train", steps, batch, tensors)
         ctx.save_for_backward(*tensors, *found.states, *found.saved)
         ctx.plan, ctx.steps, ctx.batch = plan, steps, batch
@@ -55,36 +52,17 @@ class _Fused(torch.autograd.Function):
 
 
 def forward(
-    plan: Plan,
-    which: str,
-    steps: int,
-    batch: int,
-    tensors: Sequence[Tensor],
-    dry: bool = False,
-    driven: bool = False,
+    plan: Plan, which: str, steps: int, batch: int, tensors: Sequence[Tensor], dry: bool = False
 ) -> Found:
     """Run the loop "infer" or "train"; with `dry` only make room for what it would find."""
-    dtype = tensors[0].dtype
-    made = loop(plan, which, dtype, driven)
-    slots = [steps + 1 if whole else 2 for _, whole in made.states]
-    states = [
-        empty(kept, batch, width, dtype=dtype)
-        for kept, (width, _) in zip(slots, made.states, strict=True)
-    ]
-    finals = [torch.empty(batch, width, dtype=dtype) for width, _ in made.states]
-    outputs = made.empty(steps, batch)
+    make = Forward if dry else forward_pass  # of sizes that are no numbers nothing is kept
+    made = make(plan, which, steps, batch, tensors[0].dtype)
+    room = made.room()
     if not dry:
-        arrays = [*tensors, *states, *finals, *outputs.values()]
-        made.kernel(made.places, arrays, slots, steps, batch)
-    for alias, name in made.aliases.items():
-        outputs[alias] = outputs[name]
-    saved = range(len(plan.products)) if which == "train" else ()
-    return Found(
-        finals,
-        [outputs[name] for name, shared in plan.results if shared is None],
-        states,
-        [outputs[f"product.{i}"] for i in saved],
-    )
+        made.run([*tensors, *room])
+    own = [room[made.outputs[name]] for name, shared in plan.results if shared is None]
+    saved = [room[k] for k in made.products]
+    return Found(room[made.finals], own, room[made.states], saved)
 
 
 def backward(
@@ -99,40 +77,10 @@ def backward(
     dry: bool = False,
 ) -> list[Tensor | None]:
     """The gradients of the loop's tensors, as far as they are needed."""
-    outputs, adjoints = reverse(plan, steps, batch, tensors, states, products, grads, dry)
-    return gradients(plan, steps, tensors, states, outputs, adjoints, needed)
-
-
-def reverse(
-    plan: Plan,
-    steps: int,
-    batch: int,
-    tensors: Sequence[Tensor],
-    states: Sequence[Tensor],
-    products: Sequence[Tensor],
-    grads: Sequence[Tensor | None],
-    dry: bool,
-    driven: Callable[[dict[str, Tensor]], Sequence[Tensor]] | None = None,
-) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """The outputs of the reverse loop, and the adjoints of the initial states.
-
-    If it is driven, it also computes gradients, for which `driven` makes room.
-    """
-    dtype, count = tensors[0].dtype, len(states)
-    made = loop(plan, "back", dtype, driven is not None)
-    shapes = [(batch, width) for width in plan.loop.states]
-    shapes += [(steps, batch, plan.loop.nodes[k].width) for k in plan.loop.outputs.values()]
-    given = [
-        zeros(shape, dtype, CPU, dry) if grad is None else grad.contiguous()
-        for grad, shape in zip(grads, shapes, strict=True)
-    ]
-    passing = [torch.empty(2, *shape, dtype=dtype) for shape in shapes[:count]]
-    adjoints = [torch.empty(shape, dtype=dtype) for shape in shapes[:count]]
-    outputs = made.empty(steps, batch)
+    make = Back if dry else back_pass
+    made = make(plan, steps, batch, tensors[0].dtype)
+    room, given = made.room(), made.given(grads, own=dry)
     if not dry:
-        own = [*passing, *adjoints, *outputs.values(), *(driven(outputs) if driven else ())]
-        arrays = [*tensors[count:], *states, *products, *given, *own]
-        made.kernel(made.places, arrays, [2] * count, steps, batch)
-    for alias, name in made.aliases.items():
-        outputs[alias] = outputs[name]
-    return outputs, adjoints
+        made.run([*tensors[made.count :], *states, *products, *given, *room])
+    outputs = {name: room[k] for name, k in made.outputs.items()}
+    return gradients(plan, steps, tensors, states, outputs, room[made.finals], needed)

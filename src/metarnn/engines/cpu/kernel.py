@@ -124,21 +124,20 @@ class Kernel:
 
     def __call__(
         self,
-        places: Sequence[int | None],
+        places: Sequence[tuple[int, int]],
         tensors: Sequence[Tensor],
         slots: list[int],
         steps: int,
         batch: int,
     ) -> None:
-        """Run over all steps, each tensor in its place among the pointers, or in none.
+        """Run over all steps; each place is that of a pointer and which tensor is there.
 
         Tensors are contiguous and of the kernel's type; slots see `Program`.
         """
         frame = self.open(batch)
         pointers = frame.pointers
-        for place, tensor in zip(places, tensors, strict=True):
-            if place is not None:
-                pointers[place] = tensor.data_ptr()
+        for place, k in places:
+            pointers[place] = tensors[k].data_ptr()
         frame.numbers[SLOTS:] = slots
         self.run(frame, steps)
 

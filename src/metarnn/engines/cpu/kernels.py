@@ -5,12 +5,10 @@ from __future__ import annotations
 from functools import lru_cache, partial
 
 import torch
-from torch import Tensor
 
 from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.cpu.layout import SUMMED
-from metarnn.engines.cpu.memory import empty
 from metarnn.engines.cpu.outside import drives, gradients, nothing
 from metarnn.engines.plan import Graphs, Key, Plan
 
@@ -34,6 +32,7 @@ class Loop:
             graph = graphs.train if which == "train" else graphs.infer
             program = emit(graph, outside=outside)
         self.kernel, self.outside = Kernel(program, dtype), program.outside
+        # Of each output its name, its width, and whether it is a sum over time [B, n].
         self.outputs = [(n, w, n.startswith(SUMMED)) for n, w in program.outputs.items()]
         self.aliases = program.aliases
         keys = [*_keys(plan, which, driven), *(("output", name) for name in program.outputs)]
@@ -45,16 +44,6 @@ class Loop:
             (width, which == "train" or (which == "infer" and holds_output))
             for width, holds_output in plan.states
         ]
-
-    def empty(self, steps: int, batch: int) -> dict[str, Tensor]:
-        """Room for the outputs [T, B, n], or sums over time [B, n], by name."""
-        dtype = self.kernel.dtype
-        return {
-            name: torch.zeros(batch, width, dtype=dtype)
-            if summed
-            else empty(steps, batch, width, dtype=dtype)
-            for name, width, summed in self.outputs
-        }
 
 
 def _keys(plan: Plan, which: str, driven: bool) -> list[Key]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,17 +17,27 @@ LARGE = 1 << 22  # bytes
 HUGE_PAGES = 14  # MADV_HUGEPAGE, the same on all Linux
 
 
-def empty(*shape: int, dtype: torch.dtype) -> Tensor:
-    """`torch.empty`, of large pages if it is large: then there are fewer to be mapped in.
+Shape = tuple[int, ...]
+
+
+def maker(shape: Shape, dtype: torch.dtype) -> tuple[Callable[..., Tensor], Shape]:
+    """What to call, on which shape: `torch.empty`, or `spacious` if much room is needed."""
+    known = all(isinstance(n, int) for n in shape)  # torch.compile has sizes that are no numbers
+    large = known and math.prod(shape) * dtype.itemsize >= LARGE
+    return (spacious if large else torch.empty), shape
+
+
+def spacious(shape: Shape, dtype: torch.dtype) -> Tensor:
+    """`torch.empty` of large pages, of which fewer have to be mapped in.
 
     That takes some 2 µs for each page of 4 kB, in all about a tenth of the processor time of a
     minGRU trained at (512, 32, 256).
     """
     made = torch.empty(shape, dtype=dtype)
-    if type(made) is Tensor and made.nbytes >= LARGE and (advise := _madvise()) is not None:
+    if type(made) is Tensor and (advise := _madvise()) is not None:
         start = -(-made.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
         end = (made.data_ptr() + made.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        advise(start, end - start, HUGE_PAGES)  # a kernel that knows none says no: never mind
+        advise(start, max(end - start, 0), HUGE_PAGES)  # a kernel that knows none says no
     return made
 
 

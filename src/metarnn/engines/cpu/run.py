@@ -31,7 +31,7 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
     apply = linear(weights)
 
     found = made.given(recurrence)
-    if fused is own and x.dtype == wide and drivable(made) and not _watched():
+    if fused is own and x.dtype == wide and drivable(made) and not watched():
         loop, sources = driven, made.driven
     else:
         _hoist(made, found, apply, x)
@@ -52,7 +52,7 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
 own = fused
 
 
-def _watched() -> bool:
+def watched() -> bool:
     """Whether somebody looks at torch's functions, as rules of gradients do, or autocast does."""
     modes = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]
     return modes > 0 or torch.is_autocast_enabled("cpu")

@@ -1,0 +1,155 @@
+"""A call like one before takes a shorter way, which leads to the same place."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from metarnn import LSTM, Recurrent, cells
+from metarnn.layers import again
+
+
+def called(layer, x):
+    """Output, final state and gradients of a call."""
+    x = x.clone().requires_grad_()
+    y, state = layer(x)
+    parts = state if isinstance(state, tuple) else (state,)
+    total = (y * torch.arange(y.numel()).view_as(y).cos()).sum() + sum(p.sin().sum() for p in parts)
+    return [y, *parts, *torch.autograd.grad(total, [x, *layer.parameters()])]
+
+
+def twice(layer, x):
+    """The output of a call like one before."""
+    layer(x)
+    return layer(x)[0]
+
+
+def kept(layer):
+    return [each for each in layer._calls.known.values() if each is not None]
+
+
+@pytest.mark.parametrize("make", [cells.Elman, cells.LSTM, cells.GRU, cells.MinGRU, cells.SRU])
+def test_the_second_call_finds_what_the_first_did_bit_by_bit(make):
+    layer, x = Recurrent(make(3, 4)), torch.randn(5, 2, 3)
+    first = called(layer, x)
+    assert kept(layer)
+    for a, b in zip(first, called(layer, x), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_numbers_are_computed_in_wider_ones_each_time(dtype):
+    layer, x = Recurrent(cells.Elman(3, 4)).to(dtype), torch.randn(5, 2, 3, dtype=dtype)
+    expected = layer(x)[0]
+    assert torch.equal(layer(x)[0], expected)
+    assert not kept(layer)
+
+
+def test_it_is_the_state_before_and_not_one_that_somebody_wrote_to():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
+    expected = layer(x)[0]
+    for _ in range(2):
+        y, state = layer(x)
+        assert torch.equal(y, expected)
+        with torch.no_grad():
+            y.fill_(7)
+            state.fill_(7)
+
+
+def test_new_weights_count_at_once():
+    layer, x = LSTM(3, 4), torch.randn(5, 2, 3)
+    twice(layer, x)
+    with torch.no_grad():
+        layer.get_parameter("weight_hh_l0").mul_(2)
+    other = LSTM(3, 4)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x)[0], other(x)[0])
+    layer.weight_hh_l0 = nn.Parameter(torch.zeros(16, 4))
+    nn.init.zeros_(other.get_parameter("weight_hh_l0"))
+    assert torch.equal(layer(x)[0], other(x)[0])
+
+
+def test_weights_of_another_shape_or_type_are_refused_as_ever():
+    layer, x = Recurrent(cells.Elman(3, 4), engine="cpu"), torch.randn(5, 2, 3)
+    twice(layer, x)
+    layer.get_parameter("weight_hh_l0").data = torch.zeros(4, 3)
+    with pytest.raises(ValueError, match="weight_hh"):
+        layer(x)
+    layer.double()
+    with pytest.raises(ValueError, match=r"x\.dtype"):
+        layer(x)
+
+
+def test_weights_that_lie_elsewhere_are_read_where_they_lie():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
+    expected = called(layer, x)[0]
+    weight = layer.get_parameter("weight_hh_l0")
+    weight.data = weight.data.T.contiguous().T
+    assert torch.equal(called(layer, x)[0], expected)
+
+
+class Doubled(nn.Module):
+    def forward(self, weight):
+        return 2 * weight
+
+
+def test_a_weight_that_is_computed_anew_takes_the_long_way():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
+    before = twice(layer, x)
+    parametrize.register_parametrization(layer, "weight_hh_l0", Doubled())
+    assert not torch.equal(layer(x)[0], before)
+    parametrize.remove_parametrizations(layer, "weight_hh_l0", leave_parametrized=False)
+    assert torch.equal(layer(x)[0], before)
+
+
+def test_what_a_layer_is_set_to_counts_at_once():
+    layer, x = Recurrent(cells.Elman(3, 4), weight_drop=0.5).eval(), torch.randn(5, 2, 3)
+    plain = twice(layer, x)
+    assert not torch.equal(layer.train()(x)[0], plain)
+    assert torch.equal(layer.eval()(x)[0], plain)
+    layer.engine = "eager"
+    torch.testing.assert_close(layer(x)[0], plain)
+    layer.engine, layer.batch_first = "auto", True
+    assert layer(x)[1].shape == (1, 5, 4)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copy_has_its_own_weights(copied):
+    layer, x = LSTM(3, 4), torch.randn(5, 2, 3)
+    expected = twice(layer, x)
+    other = copied(layer)
+    with torch.no_grad():
+        layer.get_parameter("weight_hh_l0").zero_()
+    assert torch.equal(other(x)[0], expected)
+    assert not torch.equal(layer(x)[0], expected)
+
+
+def test_under_a_transform_autocast_or_a_rule_of_torch_functions_nothing_is_short():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
+    expected = twice(layer, x)
+    many = torch.func.vmap(lambda each: layer(each)[0], in_dims=0)(x.expand(3, *x.shape))
+    torch.testing.assert_close(many[1], expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert again._key(layer, x) is None
+    with torch.device("cpu"):
+        assert again._key(layer, x) is None
+    assert again._key(layer, x) is not None
+
+
+def test_second_derivatives_go_the_same_way():
+    layer = Recurrent(cells.Elman(2, 2)).double()
+    x = torch.randn(3, 1, 2, dtype=torch.float64, requires_grad=True)
+    twice(layer, x)
+    assert kept(layer)
+    assert torch.autograd.gradgradcheck(lambda t: layer(t)[0], [x])
+
+
+def test_not_all_kinds_of_calls_are_kept_for_ever(monkeypatch):
+    monkeypatch.setattr(again, "MOST", 3)
+    layer = Recurrent(cells.Elman(3, 4))
+    for steps in range(1, 9):
+        assert layer(torch.randn(steps, 2, 3))[0].shape == (steps, 2, 4)
+    assert len(layer._calls.known) == 3

@@ -55,7 +55,8 @@ class Layout:
             k for k, node in enumerate(self.nodes)
             if not node.source and node.op != "slice" and self._needs_memory(k)
         }  # fmt: skip
-        self.barriers = self._barriers()
+        self.awaited = self._awaited()
+        self.barriers = set(self.awaited)
 
     # What is asked of nodes ---------------------------------------------------------------
 
@@ -245,8 +246,8 @@ class Layout:
     def _needs_memory(self, k: int) -> bool:
         return any(not self.in_registers(k, use) for use in self.uses(k))
 
-    def _barriers(self) -> set[int]:
-        """The segments before which all programs of a group meet."""
+    def _awaited(self) -> dict[int, set[int]]:
+        """The segments before which all programs of a group meet, and what they wait for there."""
         writes: list[set[int]] = [set() for _ in self.segments]
         reads: list[set[int]] = [set() for _ in self.segments]
         for k, node in enumerate(self.nodes):
@@ -257,12 +258,12 @@ class Layout:
             for use in self.uses(k):
                 if self._foreign(k, use):
                     reads[self.home[use.user]].add(k)
-        found: set[int] = set()
+        found: dict[int, set[int]] = {}
         dirty: set[int] = set()
         for _ in range(2):  # twice: what a step leaves behind is read by the next one
             for number in range(len(self.segments)):
                 if dirty & reads[number]:
-                    found.add(number)
+                    found.setdefault(number, set()).update(dirty)
                     dirty = set()
                 dirty |= writes[number]
         return found

@@ -23,9 +23,15 @@ class Units:
         emitter.width(self.n)
         self.out: list[str] = []
 
-    def lines(self) -> tuple[list[str], list[str]]:
-        """What others wait for, and what can be stored after they were told."""
-        for group, argument in self._groups():
+    def lines(self) -> tuple[list[str], list[str], list[str]]:
+        """What need not wait for others, what they wait for, and what they need not be told of."""
+        awaited = self.layout.awaited.get(self.number, set())
+        groups = self._groups()
+        late = [(g, a) for g, a in groups if self.layout.root(a)[0] in awaited]
+        for group, argument in (each for each in groups if each not in late):
+            self._product(group, argument)
+        ahead, self.out = self.out, []
+        for group, argument in late:
             self._product(group, argument)
         segment = self.segment
         nodes = (*segment.products, *segment.rest, *segment.loose)
@@ -38,7 +44,7 @@ class Units:
         for k in nodes:
             for name in self.e.sums(k):
                 self._add(k, name)
-        return urgent, self.out
+        return ahead, urgent, self.out
 
     def _store(self, k: int, place: str, cache: str) -> None:
         node, n = self.nodes[k], self.n

@@ -43,7 +43,10 @@ def cut(graph: Graph, products_only: bool = False) -> Parts:
     With `products_only` norms and the like stay in the loop, too, unless a product before it needs
     them.
     """
-    whole = split_products(sink_slices(graph))
+    sunk = sink_slices(graph)
+    whole = split_products(sunk)
+    if whole != sunk:  # what parts of products are added up to may be cut into gates
+        whole = sink_slices(whole)
     bound = depends(whole, (k for k, n in enumerate(whole.nodes) if n.op == "state"))
     heavy = {
         k for k, n in enumerate(whole.nodes) if not (n.elementwise or n.source) and n.op != "slice"

@@ -21,36 +21,41 @@ from triton.compiler import ASTSource
 
 from metarnn import cells
 from metarnn.engines.plan import plan_cell
+from metarnn import hyper
 from metarnn.engines.triton.fused import loop
+from metarnn.engines.triton.scan import CHAINED_UNITS, UNITS, Scan
 from metarnn.engines.triton.tiling import tile
 from metarnn.graph import GraphCell
 from tests.helpers.random_graphs import random_graph
 
 def shared(kernel, batch, dot, split):
-    made, function = kernel.program, kernel.loop
-    size = dot.itemsize * (2 if split else 1)
-    tiling = tile(made, batch, size, 132)
-    half = dot == torch.bfloat16
-    narrow, dtype = ("*bf16", tl.bfloat16) if half else ("*fp32", tl.float32)
-    constants = {
-        **tiling.constants,
-        **{f"FULL{i}": True for i, (_, has, _) in enumerate(made.states) if has},
-        "DOT": dtype, "SPLIT": split, "ALONE": tiling.programs == 1,
-    }
-    signature, given, attributes = {}, {}, {}
-    for i, name in enumerate(function.arg_names):
+    if isinstance(kernel, Scan):
+        some = {"UNITS": CHAINED_UNITS, "CHAINED": True}, {"UNITS": UNITS, "CHAINED": False}
+        ways = [({"num_warps": each["UNITS"] // 64}, each) for each in some]
+    else:
+        tiling = tile(kernel.program, batch, dot.itemsize * (2 if split else 1), 132)
+        full = {f"FULL{i}": True for i, (_, has, _) in enumerate(kernel.program.states) if has}
+        dtype = tl.bfloat16 if dot == torch.bfloat16 else tl.float32
+        fixed = {"DOT": dtype, "SPLIT": split, "ALONE": tiling.programs == 1}
+        options = {"num_warps": tiling.warps, "num_stages": tiling.stages}
+        ways = [(options, {**tiling.constants, **full, **fixed})]
+    return max(compiled(kernel, dot, constants, options) for options, constants in ways)
+
+def compiled(kernel, dot, constants, options):
+    made, signature, given, attributes = kernel.program, {}, {}, {}
+    for i, name in enumerate(kernel.loop.arg_names):
         if name in constants:
             signature[name], given[i,] = "constexpr", constants[name]
-        elif name in ("steps", "batch", "first"):
+        elif name in ("steps", "batch", "first", "span"):
             signature[name] = "i32"
-        elif name in ("counters", "alarm"):
+        elif name in ("counters", "alarm", "told"):
             signature[name] = "*i32"
         else:
             kind = made.arrays[i][0]
+            narrow = "*bf16" if dot == torch.bfloat16 else "*fp32"
             signature[name] = "*fp32" if kind in ("sum", "initial", "final") else narrow
             attributes[i,] = [["tt.divisibility", 16]]
-    options = {"num_warps": tiling.warps, "num_stages": tiling.stages}
-    source = ASTSource(function, signature, given, attributes)
+    source = ASTSource(kernel.loop, signature, given, attributes)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata.shared
 
 cell, found = eval(CELL), {}
@@ -78,6 +83,9 @@ CELLS = {
     "onlstm": "cells.ONLSTM(96, 96, chunk=8)",
     "gru-before": "cells.GRU(256, 256, reset='before')",
     "mingru": "cells.MinGRU(256, 256)",
+    "sru": "cells.SRU(1024, 1024)",
+    "hyperlstm": "hyper.HyperLSTM(64, 256, 64)",
+    "lowrank": "hyper.Generated(cells.LSTM(256, 256), (hyper.LowRank(),))",
     "graph": "GraphCell(random_graph(5))",
     "one": "cells.LSTM(1, 1)",
 }

@@ -31,6 +31,10 @@ GROUPS = {
     "transposed rows": Group(0, N, 2 * N, (Block(0, 2, "v", (1, 9), True),)),
     "two maps": Group(0, N, 10, (*gates("w", 2), Block(1, N, "v", (0, 10), False))),
     "not in order": Group(0, N, 10, gates("w", 4)[::-1]),
+    "parts of a row": Group(
+        0, N, 10, (Block(0, 0, "w", (2, 6), False, 1), Block(1, N, "v", (0, 3), False, 7))
+    ),
+    "a part of a row": Group(0, N, 10, (Block(0, 0, "w", (0, 3), False, 0),)),
 }
 GROUPS["transposed"] = Group(0, N, 8 * N, GROUPS["transposed"].blocks)
 
@@ -47,12 +51,13 @@ def naive(group: Group, t: Tiling) -> Tensor:
         for u in range(units):
             row = p * units + u
             for b, block in enumerate(group.blocks):
-                for k in range(group.inner):
+                weight, (first, last) = WEIGHTS[block.map], block.columns
+                read = group.inner if block.offset is None else last - first
+                for k in range(read):
                     if row < group.width:
-                        weight, first = WEIGHTS[block.map], block.columns[0]
                         i, j = block.start + row, k
                         i, j = (j, i) if block.transposed else (i, j)
-                        found[p, u, b, k] = weight[i, first + j]
+                        found[p, u, b, (block.offset or 0) + k] = weight[i, first + j]
     return found
 
 

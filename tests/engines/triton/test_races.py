@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from metarnn import Cell, cells
+from metarnn import Cell, cells, hyper
 from metarnn.engines.triton import fused, kernel, scan, tiling
+from metarnn.engines.triton.emit import Emitter
 from metarnn.engines.triton.layout import Layout
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
@@ -182,9 +183,44 @@ def test_no_cell_has_a_race(name, record):
     assert not record.races
 
 
+WRITTEN = {
+    "hyperlstm": hyper.HyperLSTM(3, 24, 16),
+    "hyperlstm, normed": hyper.HyperLSTM(3, 8, 4, layer_norm=True),
+    "mogrifier": hyper.Mogrifier(cells.LSTM(4, 8), rounds=3, rank=2),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_no_cell_whose_weights_depend_on_its_state_has_a_race(name, record):
+    run(WRITTEN[name])
+    assert record.launches == 3
+    assert not record.races
+
+
+@pytest.mark.parametrize("form", ["lowrank", "scale"])
+@pytest.mark.parametrize("context", ["step", "state"])
+def test_no_layer_that_writes_weights_has_a_race(form, context, record):
+    layer = hyper.MetaRecurrent(cells.LSTM(3, 8), form=form, context=context, engine="triton")
+    layer(randn(STEPS, 2, 3, dtype=torch.float32))[0].sum().backward()
+    assert record.launches
+    assert not record.races
+
+
+def test_the_record_shows_a_race_where_nobody_waits_for_the_first_state(record, monkeypatch):
+    finish = Emitter._finish
+
+    def hasty(self):
+        del self.first_meeting[2:]
+        finish(self)
+
+    monkeypatch.setattr(Emitter, "_finish", hasty)
+    run(WRITTEN["hyperlstm"])
+    assert record.races
+
+
 @pytest.mark.parametrize("name", ["lstm", "lstm-all"])
 def test_the_record_shows_a_race_where_a_barrier_is_left_out(name, record, monkeypatch):
-    monkeypatch.setattr(Layout, "_barriers", lambda self: set())
+    monkeypatch.setattr(Layout, "_awaited", lambda self: {})
     run(EVERY[name])
     assert record.races
 

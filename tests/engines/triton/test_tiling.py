@@ -9,7 +9,7 @@ from metarnn import cells
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton.fused import loop
 from metarnn.engines.triton.program import Program, power
-from metarnn.engines.triton.tiling import Tiling, tile
+from metarnn.engines.triton.tiling import SHARED, Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.random_graphs import random_graph
 
@@ -142,3 +142,16 @@ def test_constants_are_those_that_the_kernel_takes(name):
         taken = set(re.findall(r"(\w+): tl\.constexpr", head))
         flags = {"DOT", "SPLIT", "ALONE", *(n for n in taken if n.startswith("FULL"))}
         assert set(tile(made, 64, 2, 132).constants) == taken - flags
+
+
+@pytest.mark.parametrize("processors", [8, 40, 132])
+@pytest.mark.parametrize("batch", [16, 64, 256])
+def test_weights_that_are_held_fit_beside_what_they_are_multiplied_by(batch, processors):
+    made = loop(plan_cell(cells.LSTM(512, 512), (), (), ()))
+    for kernel in (made.train, made.reverse):
+        for size in (2, 4):
+            tiling = tile(kernel.program, batch, size, processors)
+            for group, chunks in zip(kernel.program.groups, tiling.chunks, strict=True):
+                columns = tiling.units[group.width] * group.padded
+                taken = chunks.chunk * (tiling.rows + columns) * size
+                assert not chunks.held or taken <= SHARED

@@ -190,16 +190,18 @@ class Emitter:
         read = any(layout.state_in_memory(i) for i in range(len(self.graph.states)))
         if layout.barriers and read:
             self.first_meeting = ["arrive(counter, ALONE)", "tick += P"]
-            if 0 not in layout.barriers:  # who reads a state before the first barrier waits here
-                self.first_meeting.append("fine = wait(counter, tick, fine, ALONE)")
         elif any(self.has_array.values()):
             self.first_meeting = ["tl.debug_barrier()"]
         last = max(arrivals, default=len(segments) - 1)
         for number, segment in enumerate(segments):
+            emit = Units if segment.width else Rows
+            ahead, urgent, others = emit(self, segment, number).lines()
+            if self.first_meeting[1:] and number == 0 and (ahead or 0 not in layout.barriers):
+                # Who reads a state before the first barrier waits here.
+                self.first_meeting.append("fine = wait(counter, tick, fine, ALONE)")
+            self.body += ahead
             if number in layout.barriers:
                 self.body.append("fine = wait(counter, tick, fine, ALONE)")
-            emit = Units if segment.width else Rows
-            urgent, others = emit(self, segment, number).lines()
             self.body += urgent
             if number in arrivals:
                 self.body += ["arrive(counter, ALONE)", "tick += P"]

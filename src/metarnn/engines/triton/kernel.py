@@ -239,23 +239,24 @@ def pack(
 
     With `split` there are two of them, whose sum is the matrix: see `prelude.dot`.
     """
-    n, inner = group.width, group.inner
+    n, inner, first = group.width, group.inner, group.blocks[0]
     units, padded = tiling.units[n], tiling.chunks[group.number].inner
     shape = (tiling.programs, units, group.padded, padded)
-    weight = weights[group.blocks[0].map]
+    weight = weights[first.map]
     exact = (n, len(group.blocks), inner) == (shape[0] * units, group.padded, padded)
-    if exact and group.together and weight.is_contiguous():
+    if exact and len(group.runs) == 1 and first.offset is None and weight.is_contiguous():
         strides, offset = _view(group, shape, weight.shape[1])
         # A weight may be a part of a larger tensor.
         order = weight.as_strided(shape, strides, offset + weight.storage_offset())
-    else:
-        space = weight.new_zeros(group.padded, tiling.programs * units, padded)
-        space[: len(group.blocks), :n, :inner] = _matrix(group, weights)
-        order = space.unflatten(1, (tiling.programs, units)).permute(1, 2, 0, 3)
-    if order.dtype == dot:
-        packed = order.contiguous()
-    else:  # one kernel to cast and to order
+        # One kernel to cast and to order.
         packed = torch.empty(shape, dtype=dot, device=weight.device).copy_(order)
+    else:
+        packed = torch.zeros(shape, dtype=dot, device=weight.device)
+        rows = packed.flatten(0, 1)[:n]
+        for begin, end in group.runs:
+            part = _rows(group.blocks[begin], weights, n * (end - begin)).unflatten(0, (-1, n))
+            offset = group.blocks[begin].offset or 0
+            rows[:, begin:end, offset : offset + part.shape[-1]] = part.transpose(0, 1)
     if split:
         high = (packed.view(torch.int32) & -8192).view(torch.float32)
         return torch.stack([high, packed - high])
@@ -270,18 +271,10 @@ def _view(group: Group, shape: tuple[int, ...], columns: int) -> tuple[tuple[int
     return (shape[1] * row, row, group.width * row, inner), offset
 
 
-def _matrix(group: Group, weights: Mapping[str, Tensor]) -> Tensor:
-    """The weights of a group's products: [blocks, units, inner]."""
-    n, first = group.width, group.blocks[0]
-
-    def oriented(block: Block) -> Tensor:
-        weight = weights[block.map][:, slice(*block.columns)]
-        return weight.T if block.transposed else weight
-
-    if group.together:
-        stop = first.start + n * len(group.blocks)
-        return oriented(first)[first.start : stop].unflatten(0, (-1, n))
-    return torch.stack([oriented(b)[b.start : b.start + n] for b in group.blocks])
+def _rows(block: Block, weights: Mapping[str, Tensor], count: int) -> Tensor:
+    """So many rows of a product's matrix, from a block's first on."""
+    weight = weights[block.map][:, slice(*block.columns)]
+    return (weight.T if block.transposed else weight)[block.start : block.start + count]
 
 
 _open: dict[tuple[int, int], Tensor] = {}  # counters by device and stream, all zero

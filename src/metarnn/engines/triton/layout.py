@@ -55,7 +55,8 @@ class Layout:
             k for k, node in enumerate(self.nodes)
             if not node.source and node.op != "slice" and self._needs_memory(k)
         }  # fmt: skip
-        self.barriers = self._barriers()
+        self.awaited = self._awaited()
+        self.barriers = set(self.awaited)
 
     # What is asked of nodes ---------------------------------------------------------------
 
@@ -125,27 +126,58 @@ class Layout:
 
     def _segments(self) -> list[Segment]:
         found: list[Segment] = []
-        for stage in stages(self.graph):
+        order = stages(self.graph)
+        level = {k: i for i, stage in enumerate(order) for k in (*stage.products, *stage.rest)}
+        waiting: tuple[int, ...] = ()
+        for i, stage in enumerate(order):
             rest = tuple(k for k in stage.rest if self.nodes[k].op != "slice")
-            if not rest and not stage.products:
+            products = (*waiting, *stage.products)
+            waiting = ()
+            if not rest and not products:
                 continue
-            found += self._of_stage(stage.products, rest)
+            n = self._common_width(products, rest)
+            waiting = tuple(k for k in products if self._waits(k, n, i, level))
+            products = tuple(k for k in products if k not in waiting)
+            if rest or products:
+                found += self._of_stage(products, rest)
         loose = [k for k in self.stores if self.nodes[k].source or self.nodes[k].op == "slice"]
         for width in dict.fromkeys(self.nodes[k].width for k in loose):
             same = (k for k in loose if self.nodes[k].width == width)
             found.append(Segment(width, loose=tuple(same)))
         return found
 
+    def _waits(self, k: int, n: int, now: int, level: dict[int, int]) -> bool:
+        """Whether a product is left to a later stage, which reads it in rows not of this width."""
+        uses = [use for use in self.uses(k) if use.user != k]
+        due = [level[use.user] - (self.nodes[use.user].op == "linear") for use in uses]
+        return min(due, default=now) > now and any(use.width != n for use in uses)
+
     def _of_stage(self, products: tuple[int, ...], rest: tuple[int, ...]) -> list[Segment]:
-        """Products with all that follows; else those that a later stage reads apart; else rows."""
+        """Products with all that follows; else those that a later stage reads apart; else a segment
+        for each width; else rows."""
         if n := self._common_width(products, rest):
             return [Segment(n, products, rest)]
         read = {self.root(a)[0] for k in rest for a in self.nodes[k].args}
         used = tuple(k for k in products if k in read)
-        later = tuple(k for k in products if k not in read)
+        later = self._by_width(tuple(k for k in products if k not in read))
         if rest and (n := self._common_width(used, rest)):
-            return [*self._by_width(later), Segment(n, used, rest)]
+            return [*later, Segment(n, used, rest)]
+        if rest and (each := self._each_width(used, rest)):
+            return [*later, *each]
         return [*self._by_width(products), *([Segment(0, (), rest)] if rest else [])]
+
+    def _each_width(self, products: tuple[int, ...], rest: tuple[int, ...]) -> list[Segment]:
+        """A segment for each width of the rest, if none needs another's."""
+        found = []
+        for width in dict.fromkeys(self.nodes[k].width for k in rest):
+            same = tuple(k for k in rest if self.nodes[k].width == width)
+            read = {self.root(a)[0] for k in same for a in self.nodes[k].args}
+            mine = tuple(k for k in products if k in read)
+            if self._common_width(mine, same) != width or read & ({*rest} - {*same}):
+                return []
+            found.append(Segment(width, mine, same))
+        done = [k for segment in found for k in segment.products]
+        return found if sorted(done) == sorted(products) else []
 
     def _by_width(self, products: tuple[int, ...]) -> list[Segment]:
         widths = dict.fromkeys(self.nodes[k].width for k in products)
@@ -214,8 +246,8 @@ class Layout:
     def _needs_memory(self, k: int) -> bool:
         return any(not self.in_registers(k, use) for use in self.uses(k))
 
-    def _barriers(self) -> set[int]:
-        """The segments before which all programs of a group meet."""
+    def _awaited(self) -> dict[int, set[int]]:
+        """The segments before which all programs of a group meet, and what they wait for there."""
         writes: list[set[int]] = [set() for _ in self.segments]
         reads: list[set[int]] = [set() for _ in self.segments]
         for k, node in enumerate(self.nodes):
@@ -226,12 +258,12 @@ class Layout:
             for use in self.uses(k):
                 if self._foreign(k, use):
                     reads[self.home[use.user]].add(k)
-        found: set[int] = set()
+        found: dict[int, set[int]] = {}
         dirty: set[int] = set()
         for _ in range(2):  # twice: what a step leaves behind is read by the next one
             for number in range(len(self.segments)):
                 if dirty & reads[number]:
-                    found.add(number)
+                    found.setdefault(number, set()).update(dirty)
                     dirty = set()
                 dirty |= writes[number]
         return found

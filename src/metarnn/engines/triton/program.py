@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from metarnn.engines.plan import Key
 
@@ -17,6 +18,7 @@ class Block:
     map: str
     columns: tuple[int, int]
     transposed: bool
+    offset: int | None = None  # where in its argument's rows it begins to read; None: it reads all
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,14 @@ class Group:
     blocks: tuple[Block, ...]
 
     @cached_property
-    def together(self) -> bool:
-        """Whether the blocks are one product's rows, in order."""
-        first = self.blocks[0]
-        starts = [(first.product, first.start + i * self.width) for i in range(len(self.blocks))]
-        return starts == [(block.product, block.start) for block in self.blocks]
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """(first, end) of blocks that are rows of one product, one after the other."""
+        ends = [
+            i
+            for i, (a, b) in enumerate(pairwise(self.blocks), 1)
+            if (b.product, b.start) != (a.product, a.start + self.width)
+        ]
+        return tuple(pairwise([0, *ends, len(self.blocks)]))
 
     @cached_property
     def padded(self) -> int:

@@ -25,14 +25,12 @@ class Rows:
         self.out: list[str] = []
         self.dirty = False
 
-    def lines(self) -> tuple[list[str], list[str]]:
+    def lines(self) -> tuple[list[str], list[str], list[str]]:
         for k in self.segment.rest:
             self._result(k)
         last = "tl.minimum(batch, first + (group + 1) * BB)"
-        return [
-            f"for row in range(first + group * BB + me, {last}, P):",
-            *indented(["r = row + zero", *self.out]),
-        ], []
+        body = indented(["r = row + zero", *self.out])
+        return [], [f"for row in range(first + group * BB + me, {last}, P):", *body], []
 
     def _result(self, k: int) -> None:
         places = [place for place, _ in self.e.targets(k)]

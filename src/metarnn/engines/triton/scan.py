@@ -98,7 +98,7 @@ class Scan:
             told = chain.untold(self._states, self.width, segments, batch, device)
         options = {} if interpreted() else {"num_warps": most // 64}
         with first_launch(self._launched), current(device):
-            self._loop[rows * segments,](
+            self.loop[rows * segments,](
                 *pointers, told, steps, batch, span, UNITS=units, CHAINED=chained, **options
             )
         self._launched = True
@@ -106,7 +106,7 @@ class Scan:
             arrays["sum", name].copy_(total.sum(0))
 
     @cached_property
-    def _loop(self) -> Any:
+    def loop(self) -> Any:
         return function(self.program.source)
 
     def _too_few(self, batch: int, available: int) -> bool:

@@ -113,7 +113,8 @@ def _units(program: Program, programs: int) -> dict[int, int]:
 def _chunks(group: Group, columns: int, rows: int, size: int, room: float) -> Chunks:
     whole = max(16, power(group.inner))
     # Longer rows come in too late to be multiplied all at once; padded ones are work for nothing.
-    if whole * size * size <= room * 2048 and whole <= 1.1 * max(16, group.inner):
+    fits = whole * (rows + columns) * size <= room * SHARED
+    if fits and whole * size * size <= room * 2048 and whole <= 1.1 * max(16, group.inner):
         return Chunks(whole, whole, True)
     chunk = (512 if rows <= 32 and columns <= 64 else 256) // size
     while chunk > 16 and 3 * chunk * (rows + columns) * size > room * SHARED:

@@ -11,6 +11,8 @@ from metarnn.engines.triton.text import expression, number, store
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
 
+SHORT = 16  # numbers of a row that tensor cores sum over at once
+
 
 class Units:
     """A segment over units: values are tiles [BB, U] of this program's units."""
@@ -21,9 +23,16 @@ class Units:
         emitter.width(self.n)
         self.out: list[str] = []
 
-    def lines(self) -> tuple[list[str], list[str]]:
-        """What others wait for, and what can be stored after they were told."""
-        self._products()
+    def lines(self) -> tuple[list[str], list[str], list[str]]:
+        """What need not wait for others, what they wait for, and what they need not be told of."""
+        awaited = self.layout.awaited.get(self.number, set())
+        groups = self._groups()
+        late = [(g, a) for g, a in groups if self.layout.root(a)[0] in awaited]
+        for group, argument in (each for each in groups if each not in late):
+            self._product(group, argument)
+        ahead, self.out = self.out, []
+        for group, argument in late:
+            self._product(group, argument)
         segment = self.segment
         nodes = (*segment.products, *segment.rest, *segment.loose)
         stores = [(k, place, waits) for k in nodes for place, waits in self.e.targets(k)]
@@ -35,7 +44,7 @@ class Units:
         for k in nodes:
             for name in self.e.sums(k):
                 self._add(k, name)
-        return urgent, self.out
+        return ahead, urgent, self.out
 
     def _store(self, k: int, place: str, cache: str) -> None:
         node, n = self.nodes[k], self.n
@@ -65,29 +74,41 @@ class Units:
             return [(start, self._block(k, start)) for start in range(0, node.width, n)]
         return [(0, self.value(k))]
 
-    def _products(self) -> None:
-        """The segment's products: those with the same argument as one."""
-        arguments: dict[int, list[int]] = {}
+    def _groups(self) -> list[tuple[Group, int]]:
+        """The segment's products, those with the same argument as one, each with its argument."""
+        found: list[tuple[Group, int]] = []
+        arguments: dict[int, list[Block]] = {}
         for k in self.segment.products:
-            arguments.setdefault(self.nodes[k].args[0], []).append(k)
-        for argument, products in arguments.items():
-            blocks = tuple(
-                self._slice(k, start)
-                for k in products
-                for start in range(0, self.nodes[k].width, self.n)
-            )
+            argument, offset = self._argument(k)
+            for start in range(0, self.nodes[k].width, self.n):
+                arguments.setdefault(argument, []).append(self._slice(k, start, offset))
+        for argument, blocks in arguments.items():
             # More blocks would leave a program too few units of each.
             for first in range(0, len(blocks), GATES):
-                part = blocks[first : first + GATES]
+                part = tuple(blocks[first : first + GATES])
                 inner = self.nodes[argument].width
                 group = Group(len(self.e.groups), self.n, inner, part)
                 self.e.groups.append(group)
-                self._product(group, argument)
+                found.append((group, argument))
+        return found
 
-    def _slice(self, k: int, start: int) -> Block:
+    def _argument(self, k: int) -> tuple[int, int | None]:
+        """The rows that a product reads, and from where on if not all of them.
+
+        Of short rows all is read, though a product may need a few: its other weights are 0. So
+        products of several parts of a row are one.
+        """
+        (argument,) = self.nodes[k].args
+        root, start = self.layout.root(argument)
+        short = self.nodes[root].op == "linear" and self.nodes[root].width <= SHORT
+        return (root, start) if short and root != argument else (argument, None)
+
+    def _slice(self, k: int, start: int, offset: int | None) -> Block:
         node = self.nodes[k]
         columns = node["start"], node["stop"]
-        return Block(k, start, node["map"], columns, node.attributes.get("transposed", False))
+        return Block(
+            k, start, node["map"], columns, node.attributes.get("transposed", False), offset
+        )
 
     def _product(self, group: Group, argument: int) -> None:
         j, n, size = group.number, self.n, group.padded

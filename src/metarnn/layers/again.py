@@ -8,21 +8,22 @@ them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from metarnn.cells import Cell
+from metarnn.engines import cpu, triton
 from metarnn.engines.choose import circumstances
-from metarnn.engines.cpu import CannotCompile
 from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.kernels import drivable
 from metarnn.engines.cpu.run import watched
-from metarnn.engines.plan import Plan, plan_cell
+from metarnn.engines.plan import Key, Plan, plan_cell
 from metarnn.engines.zeros import zeros
+from metarnn.graph import linear
 
 MOST = 1000  # kinds of calls that a layer keeps
+X: Key = ("input", "x")
 
 
 class Calls:
@@ -42,15 +43,19 @@ class Calls:
         known = self.known.get(_key(layer, x))
         return None if known is None else known(layer._parameters, x)
 
-    def keep(self, layer: Any, names: Mapping[str, str], x: Any) -> None:
-        """Have the next call like this one on x alone take less time."""
+    def keep(self, layer: Any, engine: str, names: Mapping[str, str], x: Any) -> None:
+        """Have the next call like this one on x alone, of that engine, take less time."""
         key = _key(layer, x)
         if key is not None and key not in self.known and len(self.known) < MOST:
-            self.known[key] = Again.of(layer.cell, names, x)
+            kind = OnCpu if engine == "cpu" else OnGpu
+            plan = plan_cell(layer.cell, (), (), (), (), kind.products_only)
+            self.known[key] = kind(plan, names, x) if kind.suits(plan, x.dtype) else None
 
 
 class Again:
-    """A call of the cpu engine: one layer, one direction, from a state of zeros, no masks."""
+    """A call: one layer, one direction, from a state of zeros, no masks."""
+
+    products_only: ClassVar[bool]  # see `plan_cell`
 
     def __init__(self, plan: Plan, names: Mapping[str, str], x: Tensor) -> None:
         self.plan, self.steps, self.batch = plan, x.shape[0], x.shape[1]
@@ -58,48 +63,92 @@ class Again:
         assert plan.output is not None
         self.output = len(self.state) + plan.output
         known = {key: (name, torch.Size(shape)) for key, name, shape in plan.named_weights}
-        self.weights = [(names[known[key][0]], known[key][1]) for key in plan.driven[1:]]
+        self.keys = [key for key in plan.driven if key != X]
+        self.weights = [(names[known[key][0]], known[key][1]) for key in self.keys]
 
     @classmethod
-    def of(cls, cell: Cell, names: Mapping[str, str], x: Tensor) -> Again | None:
-        """What to keep of a call on x; None where there is more to it than weights and x."""
-        if x.dtype not in (torch.float32, torch.float64):  # others are computed in one of these
-            return None
-        plan = plan_cell(cell, (), (), (), (), True)
-        known = {("input", "x"), *(key for key, *_ in plan.named_weights)}
-        if plan.output is None or not drivable(plan) or not known.issuperset(plan.driven):
-            return None
-        return cls(plan, names, x)
+    def suits(cls, plan: Plan, dtype: torch.dtype) -> bool:
+        """Whether there is no more to a call than products of x, weights and the loop."""
+        known = {X, *(key for key, *_ in plan.named_weights)}
+        return bool(plan.drives) and plan.output is not None and known.issuperset(plan.driven)
 
     def __call__(self, parameters: Mapping[str, Any], x: Tensor) -> tuple[Tensor, Any] | None:
         """Output and state; None where the weights are not what they were."""
-        tensors, dtype = [*self.state, x], x.dtype
+        found, dtype, device = [], x.dtype, x.device
         for name, shape in self.weights:
             weight = parameters.get(name)
             if weight is None or weight.shape != shape or weight.dtype != dtype:
                 return None
-            if not (weight.is_cpu and weight.is_contiguous()):
+            if weight.device != device or not weight.is_contiguous():
                 return None
-            tensors.append(weight)
-        try:
-            results = driven(self.plan, self.steps, self.batch, tensors)
-        except CannotCompile:
+            found.append(weight)
+        results = self.run(x, found)
+        if results is None:
             return None
         final = tuple([part.unsqueeze(0) for part in results[: len(self.state)]])
         return results[self.output], final[0] if len(final) == 1 else final
 
+    def run(self, x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
+        """Final states and kept outputs; None where a kernel cannot be compiled."""
+        raise NotImplementedError
+
+
+class OnCpu(Again):
+    products_only = True
+
+    @classmethod
+    def suits(cls, plan: Plan, dtype: torch.dtype) -> bool:
+        # Other types are computed in one of these.
+        return (
+            dtype in (torch.float32, torch.float64)
+            and super().suits(plan, dtype)
+            and drivable(plan)
+        )
+
+    def run(self, x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
+        try:
+            return driven(self.plan, self.steps, self.batch, [*self.state, x, *weights])
+        except cpu.CannotCompile:
+            return None
+
+
+class OnGpu(Again):
+    products_only = False
+
+    def run(self, x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
+        from metarnn.engines.triton.fused import Call, fused  # imports Triton
+
+        found: dict[Key, Tensor] = dict(zip(self.keys, weights, strict=True))
+        apply = linear({f"{kind}_{name}": weight for (kind, name), weight in found.items()})
+
+        def hoisted() -> dict[Key, Tensor]:
+            return {key: apply(node, x) for key, node in self.plan.drives}
+
+        known = found | hoisted()
+        tensors = [*self.state, *(known[key] for key in self.plan.sources)]
+        try:
+            return fused(self.plan, Call(self.steps, self.batch, x.dtype, hoisted), tensors)
+        except triton.CannotLaunch:
+            return None
+
 
 def _key(layer: Any, x: Any) -> Any:
     """By what a call of a layer on x alone is kept; None for one that is not."""
-    if type(x) is not Tensor or x.dim() != 3 or not (x.is_cpu and x.is_contiguous()):
+    if type(x) is not Tensor or x.dim() != 3 or not x.is_contiguous():
         return None
-    if layer.batch_first or layer.dropouts.any(layer.training) or watched():
+    if not (x.is_cpu or x.is_cuda):
+        return None
+    device = x.device
+    if layer.batch_first or layer.dropouts.any(layer.training) or watched(device.type):
         return None
     if torch._C._len_torch_dispatch_stack():  # pyright: ignore[reportPrivateUsage]
         return None
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None  # a graph has zeros of its own
     return (
         x.shape,
         x.dtype,
+        device,
         torch.is_grad_enabled(),
         layer.training,
         layer.engine,

@@ -225,8 +225,8 @@ class Recurrent(nn.Module):
             check_sizes(call.x, self.output_size)
         engine = operator or self._choose(call).engine
         if engine in ("cpu", "triton") and not operator and self._is_plain(call):
-            if engine == "cpu" and state is None:
-                self._calls.keep(self, self._names[0, 0], x)
+            if state is None:
+                self._calls.keep(self, engine, self._names[0, 0], x)
             return self._short_cut(call, parts, engine)
         floors = self._floors(call, self._operators if operator else [""] * self.num_layers)
         y = call.x

@@ -52,10 +52,10 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
 own = fused
 
 
-def watched() -> bool:
+def watched(device: str = "cpu") -> bool:
     """Whether somebody looks at torch's functions, as rules of gradients do, or autocast does."""
     modes = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]
-    return modes > 0 or torch.is_autocast_enabled("cpu")
+    return modes > 0 or torch.is_autocast_enabled(device)
 
 
 def _hoist(plan: Plan, found: dict[Key, Tensor], apply: Linear, x: Tensor) -> None:

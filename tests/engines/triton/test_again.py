@@ -1,0 +1,64 @@
+"""The short way of a call like one before, with kernels of this engine."""
+
+import pytest
+import torch
+
+from metarnn import Recurrent, cells
+from tests.helpers.cases import randn
+from tests.helpers.compare import assert_same, leaves
+
+SHAPE = (5, 2, 3)
+
+
+def made(cell, device):
+    torch.manual_seed(0)
+    return Recurrent(cell, engine="triton", device=device)
+
+
+def called(layer, x):
+    """Outputs, final states and gradients."""
+    x = x.clone().requires_grad_()
+    found = leaves(layer(x))
+    total = torch.stack([(value**2).sum() for value in found]).sum()
+    return [*found, *torch.autograd.grad(total, [x, *layer.parameters()])]
+
+
+def kept(layer):
+    return [each for each in layer._calls.known.values() if each is not None]
+
+
+@pytest.mark.parametrize("make", [cells.LSTM, cells.GRU, cells.MinGRU])
+def test_the_second_call_finds_what_the_first_did_bit_by_bit(make, device):
+    layer, x = made(make(3, 4), device), randn(*SHAPE, dtype=torch.float32).to(device)
+    first = called(layer, x)
+    assert kept(layer)
+    assert_same(called(layer, x), first)
+    with torch.no_grad():
+        plain = layer(x)[0]
+        assert torch.equal(layer(x)[0], plain)
+
+
+def test_new_weights_count_at_once(device):
+    layer, x = made(cells.LSTM(3, 4), device), randn(*SHAPE, dtype=torch.float32).to(device)
+    called(layer, x)
+    other = made(cells.LSTM(3, 4), device)
+    with torch.no_grad():
+        for each in (layer, other):
+            each.get_parameter("weight_hh_l0").mul_(2)
+    assert_same(called(layer, x), called(other, x))
+
+
+def test_what_is_hoisted_is_differentiated_twice(device):
+    layer = made(cells.Elman(2, 2), device)
+    eager = Recurrent(cells.Elman(2, 2), engine="eager", device=device)
+    eager.load_state_dict(layer.state_dict())
+    x = randn(3, 1, 2, dtype=torch.float32).to(device).requires_grad_()
+
+    def twice(which):
+        which(x)  # so that the next call is like one before
+        (grad,) = torch.autograd.grad(which(x)[0].sum(), x, create_graph=True)
+        return torch.autograd.grad((grad**2).sum(), [x, *which.parameters()])
+
+    found = twice(layer)
+    assert kept(layer)
+    torch.testing.assert_close(found, twice(eager))

@@ -114,6 +114,25 @@ def test_with_a_broken_compiler_one_warning_and_the_right_results(how, tmp_path)
     assert not list((tmp_path / "cache").glob(".build-*"))
 
 
+def test_an_interrupt_meant_for_the_process_does_not_end_its_compiler(tmp_path):
+    good = shlex.join(compile.compiler())
+    pressed = script(tmp_path / "cc", f'kill -s INT -- "-$GROUP"\nexec {good} "$@"')
+    code = """
+        import os, signal
+        os.setsid()  # nobody else is in this group
+        os.environ["GROUP"] = str(os.getpgrp())
+        seen = []
+        signal.signal(signal.SIGINT, lambda *_: seen.append(1))
+        import torch
+        from metarnn import Recurrent, cells
+        y, _ = Recurrent(cells.Elman(2, 3), engine="cpu")(torch.ones(2, 1, 2))
+        print(bool(seen), y.grad_fn.name())
+    """
+    done = python(code, CC=pressed, METARNN_CACHE=tmp_path / "cache")
+    assert done.stderr == ""
+    assert done.stdout.split() == ["True", "_DrivenBackward"]
+
+
 def test_a_compiler_that_is_no_program_is_a_broken_one(tmp_path):
     compiler = tmp_path / "brokencc"
     compiler.write_bytes(b"\x7fELF, not really")

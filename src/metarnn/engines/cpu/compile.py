@@ -167,6 +167,7 @@ def _build(source: str, target: Path, seal: Path) -> None:
                 capture_output=True,
                 text=True,
                 timeout=120,
+                process_group=0,  # Ctrl-C is for us: who saves a training may have to compile
             )
         except subprocess.TimeoutExpired as error:
             raise CannotCompile("the C compiler did not come to an end") from error

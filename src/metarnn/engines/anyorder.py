@@ -8,6 +8,12 @@ import torch
 from torch import Tensor
 
 
+def further() -> bool:
+    """Whether a backward pass is itself differentiated, or run for many gradients at once."""
+    within = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
+    return within or torch.is_grad_enabled()
+
+
 def composed(
     function: Callable[..., tuple[Tensor, ...]],
     tensors: Sequence[Tensor],

@@ -1,5 +1,7 @@
 """Which engine runs a call, and why: the fastest that fits, never in silence."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from torch.autograd import forward_ad
 from metarnn.cells import LSTM, Cell, check
 from metarnn.engines import cpu, native, triton
 
+PROXY = torch._C._TorchDispatchModeKey.PROXY
 ENGINES = ("cpu", "triton", "native", "scan", "eager")  # fastest first
 
 
@@ -81,9 +84,11 @@ def explain(layer: Any, *args: Any, **kwargs: Any) -> Choice:
 
 
 def transformed() -> bool:
-    """Whether torch.func or forward-mode derivatives are at work: they see into no kernel."""
-    inside = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
-    return inside or forward_ad._current_level >= 0  # pyright: ignore[reportPrivateUsage]
+    """Whether torch.func, forward-mode derivatives or a trace are at work: they see no kernel."""
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return True
+    traced = torch._C._get_tracing_state() is not None
+    return traced or torch._C._get_dispatch_mode(PROXY) is not None
 
 
 def circumstances() -> tuple[bool, ...]:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from metarnn.cells import Cell
 from metarnn.engines import cpu, triton
 from metarnn.engines.choose import circumstances
 from metarnn.engines.cpu.driven import driven
@@ -24,6 +25,7 @@ from metarnn.graph import linear
 
 MOST = 1000  # kinds of calls that a layer keeps
 X: Key = ("input", "x")
+PLAIN = (nn.Parameter, Tensor)  # kinds of weights whose numbers lie where they say
 
 
 class Calls:
@@ -41,7 +43,7 @@ class Calls:
             if each is not None:
                 return None
         known = self.known.get(_key(layer, x))
-        return None if known is None else known(layer._parameters, x)
+        return None if known is None else known(layer, x)
 
     def keep(self, layer: Any, engine: str, names: Mapping[str, str], x: Any) -> None:
         """Have the next call like this one on x alone, of that engine, take less time."""
@@ -49,7 +51,8 @@ class Calls:
         if key is not None and key not in self.known and len(self.known) < MOST:
             kind = OnCpu if engine == "cpu" else OnGpu
             plan = plan_cell(layer.cell, (), (), (), (), kind.products_only)
-            self.known[key] = kind(plan, names, x) if kind.suits(plan, x.dtype) else None
+            suits = kind.suits(plan, x.dtype)
+            self.known[key] = kind(plan, layer.cell, names, x) if suits else None
 
 
 class Again:
@@ -57,11 +60,11 @@ class Again:
 
     products_only: ClassVar[bool]  # see `plan_cell`
 
-    def __init__(self, plan: Plan, names: Mapping[str, str], x: Tensor) -> None:
-        self.plan, self.steps, self.batch = plan, x.shape[0], x.shape[1]
-        self.state = [zeros((self.batch, n), x.dtype, x.device) for n, _ in plan.states]
+    def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
+        self.plan, self.cell, self.steps, self.batch = plan, cell, x.shape[0], x.shape[1]
+        self.states = [(self.batch, n) for n, _ in plan.states]
         assert plan.output is not None
-        self.output = len(self.state) + plan.output
+        self.output = len(self.states) + plan.output
         known = {key: (name, torch.Size(shape)) for key, name, shape in plan.named_weights}
         self.keys = [key for key in plan.driven if key != X]
         self.weights = [(names[known[key][0]], known[key][1]) for key in self.keys]
@@ -72,23 +75,25 @@ class Again:
         known = {X, *(key for key, *_ in plan.named_weights)}
         return bool(plan.drives) and plan.output is not None and known.issuperset(plan.driven)
 
-    def __call__(self, parameters: Mapping[str, Any], x: Tensor) -> tuple[Tensor, Any] | None:
-        """Output and state; None where the weights are not what they were."""
-        found, dtype, device = [], x.dtype, x.device
+    def __call__(self, layer: Any, x: Tensor) -> tuple[Tensor, Any] | None:
+        """Output and state; None where cell or weights are not what they were."""
+        if layer.cell is not self.cell:
+            return None
+        found, dtype, device, own = [], x.dtype, x.device, layer._parameters
         for name, shape in self.weights:
-            weight = parameters.get(name)
-            if weight is None or weight.shape != shape or weight.dtype != dtype:
+            weight = own.get(name)
+            if type(weight) not in PLAIN or weight.shape != shape or weight.dtype != dtype:
                 return None
-            if weight.device != device or not weight.is_contiguous():
+            if weight.device != device or not weight.is_contiguous() or weight.is_neg():
                 return None
             found.append(weight)
-        results = self.run(x, found)
+        results = self.run([zeros(shape, dtype, device) for shape in self.states], x, found)
         if results is None:
             return None
-        final = tuple([part.unsqueeze(0) for part in results[: len(self.state)]])
+        final = tuple([part.unsqueeze(0) for part in results[: len(self.states)]])
         return results[self.output], final[0] if len(final) == 1 else final
 
-    def run(self, x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
+    def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         """Final states and kept outputs; None where a kernel cannot be compiled."""
         raise NotImplementedError
 
@@ -105,9 +110,9 @@ class OnCpu(Again):
             and drivable(plan)
         )
 
-    def run(self, x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
+    def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         try:
-            return driven(self.plan, self.steps, self.batch, [*self.state, x, *weights])
+            return driven(self.plan, self.steps, self.batch, [*state, x, *weights])
         except cpu.CannotCompile:
             return None
 
@@ -115,7 +120,7 @@ class OnCpu(Again):
 class OnGpu(Again):
     products_only = False
 
-    def run(self, x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
+    def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         from metarnn.engines.triton.fused import Call, fused  # imports Triton
 
         found: dict[Key, Tensor] = dict(zip(self.keys, weights, strict=True))
@@ -125,7 +130,7 @@ class OnGpu(Again):
             return {key: apply(node, x) for key, node in self.plan.drives}
 
         known = found | hoisted()
-        tensors = [*self.state, *(known[key] for key in self.plan.sources)]
+        tensors = [*state, *(known[key] for key in self.plan.sources)]
         try:
             return fused(self.plan, Call(self.steps, self.batch, x.dtype, hoisted), tensors)
         except triton.CannotLaunch:
@@ -134,9 +139,9 @@ class OnGpu(Again):
 
 def _key(layer: Any, x: Any) -> Any:
     """By what a call of a layer on x alone is kept; None for one that is not."""
-    if type(x) is not Tensor or x.dim() != 3 or not x.is_contiguous():
+    if type(x) is not Tensor or x.dim() != 3 or not x.is_contiguous() or x.is_neg():
         return None
-    if not (x.is_cpu or x.is_cuda):
+    if not (x.is_cpu or x.is_cuda) or "weights" in layer.__dict__:
         return None
     device = x.device
     if layer.batch_first or layer.dropouts.any(layer.training) or watched(device.type):

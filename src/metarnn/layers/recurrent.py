@@ -133,6 +133,9 @@ class Recurrent(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self.__dict__.setdefault(
+            "_calls", Calls()
+        )  # of a layer that was saved before there were any
         for floor in self.floors:  # another process does not know their names
             compiled.register(floor)
 
@@ -225,7 +228,7 @@ class Recurrent(nn.Module):
             check_sizes(call.x, self.output_size)
         engine = operator or self._choose(call).engine
         if engine in ("cpu", "triton") and not operator and self._is_plain(call):
-            if state is None:
+            if state is None and type(self).weights is Recurrent.weights:
                 self._calls.keep(self, engine, self._names[0, 0], x)
             return self._short_cut(call, parts, engine)
         floors = self._floors(call, self._operators if operator else [""] * self.num_layers)

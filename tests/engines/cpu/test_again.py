@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from metarnn import LSTM, Recurrent, cells
+from metarnn.engines import zeros as made
 from metarnn.layers import again
 from tests.helpers.compare import assert_same
 
@@ -105,6 +107,45 @@ def test_a_weight_that_is_computed_anew_takes_the_long_way():
     assert torch.equal(layer(x)[0], before)
 
 
+class Scaled(LSTM):
+    def weights(self, layer, direction=0):
+        return {name: 2 * weight for name, weight in super().weights(layer, direction).items()}
+
+
+def test_weights_that_a_layer_makes_itself_are_asked_for_each_time():
+    layer, plain, x = Scaled(3, 4), LSTM(3, 4), torch.randn(5, 2, 3)
+    plain.load_state_dict({name: 2 * weight for name, weight in layer.state_dict().items()})
+    assert torch.equal(twice(layer, x), plain(x)[0])
+    twice(plain, x)
+    zeros = {name: 0 * weight for name, weight in plain.weights(0).items()}
+    plain.weights = lambda layer, direction=0: zeros
+    assert not plain(x)[0].any()
+
+
+def test_another_cell_counts_at_once():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
+    assert (twice(layer, x) < 0).any()
+    layer.cell = cells.Elman(3, 4, nonlinearity="relu")
+    assert not (layer(x)[0] < 0).any()
+
+
+def test_what_was_made_in_inference_mode_is_not_in_the_way_of_training(monkeypatch):
+    monkeypatch.setattr(made, "KEPT", 0)  # so that zeros are made anew
+    layer, x = Recurrent(cells.Elman(3, 4)).requires_grad_(False), torch.randn(5, 2, 3)
+    with torch.inference_mode(), torch.enable_grad():
+        layer(x)
+    called(layer.requires_grad_(True), x)
+
+
+def test_no_state_is_kept_for_each_length():
+    layer = Recurrent(cells.Elman(1, 2))
+    for steps in range(1, 4):
+        layer(torch.zeros(steps, 3, 1))
+    values = [value for each in kept(layer) for value in vars(each).values()]
+    parts = [part for value in values if isinstance(value, list) for part in value]
+    assert not any(isinstance(part, torch.Tensor) for part in (*values, *parts))
+
+
 def test_what_a_layer_is_set_to_counts_at_once():
     layer, x = Recurrent(cells.Elman(3, 4), weight_drop=0.5).eval(), torch.randn(5, 2, 3)
     plain = twice(layer, x)
@@ -153,3 +194,67 @@ def test_not_all_kinds_of_calls_are_kept_for_ever(monkeypatch):
     for steps in range(1, 9):
         assert layer(torch.randn(steps, 2, 3))[0].shape == (steps, 2, 4)
     assert len(layer._calls.known) == 3
+
+
+# What is not as it seems in memory, on the first call and on those like it.
+
+
+def exact(layer, x):
+    eager = Recurrent(layer.cell, engine="eager")
+    eager.load_state_dict(layer.state_dict())
+    return eager(x)[0]
+
+
+def test_a_negative_view_is_read_with_its_sign():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3, dtype=torch.complex64)
+    turned = x.conj().imag
+    assert turned.is_neg()
+    for _ in range(2):
+        torch.testing.assert_close(layer(turned)[0], exact(layer, turned))
+        y, _ = layer(turned)
+        (grad,) = torch.autograd.grad(
+            y, layer.get_parameter("bias_hh_l0"), turned.new_ones(y.shape)
+        )
+        y, _ = layer(turned)
+        ones = torch.complex(torch.zeros(y.shape), -torch.ones(y.shape)).conj().imag
+        (same,) = torch.autograd.grad(y, layer.get_parameter("bias_hh_l0"), ones)
+        assert torch.equal(grad, same)
+
+
+def test_what_hooks_unpack_may_lie_another_way():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
+    expected = called(layer, x)
+
+    def turned(tensor):
+        return tensor.transpose(0, -1).contiguous().transpose(0, -1)
+
+    for _ in range(2):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, turned):
+            assert_same(called(layer, x), expected)
+
+
+def test_a_default_device_is_not_where_results_go():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
+    for _ in range(2):
+        with torch.device("meta"):
+            y, _ = layer(x)
+        torch.testing.assert_close(y, exact(layer, x))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_traced_is_computed_by_what_a_trace_can_see():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
+    other = torch.randn(5, 2, 3)
+    with torch.no_grad():
+        twice(layer, x)
+        traced: Any = torch.jit.trace(layer, x)
+        torch.testing.assert_close(traced(other)[0], layer(other)[0])
+
+
+def test_numbers_that_are_nowhere_are_refused():
+    layer = Recurrent(cells.Elman(3, 4), engine="cpu")
+    layer.weight_hh_l0 = nn.Parameter(torch.empty(4, 4, device="meta"))
+    for _ in range(2):
+        with pytest.raises(TypeError, match="on meta: its numbers are in no memory"):
+            layer(torch.randn(5, 2, 3))

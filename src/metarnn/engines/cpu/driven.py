@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarnn.engines.anyorder import composed
+from metarnn.engines.anyorder import composed, further
 from metarnn.engines.composition import composition
+from metarnn.engines.cpu.memory import plain
 from metarnn.engines.cpu.passes import Back, Forward, back_pass, forward_pass
 from metarnn.engines.plan import Plan
 from metarnn.graph import linear
 
-NOTHING = torch.empty(0)  # its address is 0
+NOTHING = torch.empty(0, device="cpu")  # its address is 0
 
 
 def driven(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -48,13 +49,15 @@ class _Driven(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         back, saved = ctx.back, ctx.saved_tensors
         plan, count = back.plan, back.count
-        if torch.is_grad_enabled():
+        if further():
             tensors = saved[: count + len(plan.driven)]
             return None, None, *composed(_plain(plan, back.steps, back.batch), tensors, grads)
         room = back.room()
         found = back.gradients(room, ctx.needs_input_grad[2 + count :])
         places = [NOTHING if place is None else place for place in found]
-        back.run([*saved[count:], *back.given(grads), *room, *places])
+        # Hooks may have unpacked something that lies in memory another way.
+        read = [plain(tensor) for tensor in saved[count:]]
+        back.run([*read, *back.given(grads), *room, *places])
         return None, None, *room[back.finals], *back.summed(found)
 
 

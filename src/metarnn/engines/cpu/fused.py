@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarnn.engines.anyorder import composed
+from metarnn.engines.anyorder import composed, further
 from metarnn.engines.composition import Found, composition, gradients, results
+from metarnn.engines.cpu.memory import plain
 from metarnn.engines.cpu.passes import Back, Forward, back_pass, forward_pass
 from metarnn.engines.plan import Plan
 
@@ -38,7 +39,7 @@ class _Fused(torch.autograd.Function):
         count = len(plan.loop.states)
         given = count + len(plan.sources)
         tensors, saved = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
-        if torch.is_grad_enabled():
+        if further():
             pulled = composed(lambda *t: composition(plan, steps, batch, t), tensors, grads)
             return None, None, None, *pulled
         needed = ctx.needs_input_grad[3:]
@@ -81,6 +82,8 @@ def backward(
     made = make(plan, steps, batch, tensors[0].dtype)
     room, given = made.room(), made.given(grads, own=dry)
     if not dry:
-        made.run([*tensors[made.count :], *states, *products, *given, *room])
+        # Hooks may have unpacked something that lies in memory another way.
+        read = [plain(tensor) for tensor in (*tensors[made.count :], *states, *products)]
+        made.run([*read, *given, *room])
     outputs = {name: room[k] for name, k in made.outputs.items()}
     return gradients(plan, steps, tensors, states, outputs, room[made.finals], needed)

@@ -84,7 +84,7 @@ class Frame:
             -(-(each * batch + all_ + own * threads) // line) * line
             for each, all_, own in room.values()
         ]
-        self.block = torch.empty(sum(sizes) + line, dtype=self.kernel.dtype)
+        self.block = torch.empty(sum(sizes) + line, dtype=self.kernel.dtype, device="cpu")
         address = -(-self.block.data_ptr() // ALIGNMENT) * ALIGNMENT
         for k, numbers in zip(room, sizes, strict=True):
             self.pointers[k] = address
@@ -137,7 +137,10 @@ class Kernel:
         frame = self.open(batch)
         pointers = frame.pointers
         for place, k in places:
-            pointers[place] = tensors[k].data_ptr()
+            pointers[place] = address = tensors[k].data_ptr()
+            if not address and tensors[k].numel():
+                kind = f"{type(tensors[k]).__name__} on {tensors[k].device}"
+                raise TypeError(f"{kind}: its numbers are in no memory. Use engine='eager'.")
         frame.numbers[SLOTS:] = slots
         self.run(frame, steps)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.cpu.kernels import loop
-from metarnn.engines.cpu.memory import Shape, maker
+from metarnn.engines.cpu.memory import Shape, maker, plain
 from metarnn.engines.plan import Key, Plan
 from metarnn.engines.zeros import zeros
 
@@ -62,7 +62,7 @@ class Pass:
     def room(self) -> list[Tensor]:
         """Memory for what the loop finds, and passes on from step to step."""
         dtype = self.dtype
-        return [make(shape, dtype=dtype) for make, shape in self._makers]
+        return [make(shape, dtype=dtype, device=CPU) for make, shape in self._makers]
 
     def run(self, arrays: Sequence[Tensor]) -> None:
         self._kernel(self._places, arrays, self._slots, self.steps, self.batch)
@@ -121,7 +121,7 @@ class Back(Pass):
     def given(self, grads: Sequence[Tensor | None], own: bool = False) -> list[Tensor]:
         """The gradients of all results, with zeros (its `own`) for those that nobody asked for."""
         return [
-            zeros(shape, self.dtype, CPU, own) if grad is None else grad.contiguous()
+            zeros(shape, self.dtype, CPU, own) if grad is None else plain(grad)
             for grad, shape in zip(grads, self._grads, strict=True)
         ]
 
@@ -132,7 +132,7 @@ class Back(Pass):
             if not need:
                 found.append(None)
             elif make is not None:
-                found.append(make(shape, dtype=self.dtype))
+                found.append(make(shape, dtype=self.dtype, device=CPU))
             else:
                 found.append(None if where is None else room[where])
         return found

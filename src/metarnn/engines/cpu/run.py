@@ -11,6 +11,7 @@ from metarnn.cells import State
 from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.fused import fused
 from metarnn.engines.cpu.kernels import drivable
+from metarnn.engines.cpu.memory import plain
 from metarnn.engines.plan import Key, Plan, plan
 from metarnn.engines.recurrence import Recurrence
 from metarnn.graph import Linear, linear
@@ -37,9 +38,7 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
         _hoist(made, found, apply, x)
         loop, sources = fused, made.sources
     tensors = [*recurrence.state, *(found[key] for key in sources)]
-    ready = [
-        t if t.dtype == wide and t.is_contiguous() else t.to(wide).contiguous() for t in tensors
-    ]
+    ready = [plain(t if t.dtype == wide else t.to(wide)) for t in tensors]
     results = loop(made, x.shape[0], x.shape[1], ready)
 
     count = len(recurrence.state)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarnn.engines.anyorder import composed
+from metarnn.engines.anyorder import composed, further
 from metarnn.engines.composition import Found, composition, gradients, results
 from metarnn.engines.plan import Plan
 from metarnn.engines.triton import CannotLaunch, give_up
@@ -109,7 +109,7 @@ class _Fused(torch.autograd.Function):
         given = count + len(plan.sources)
         tensors, rest = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
         made = loop(plan)
-        if torch.is_grad_enabled():
+        if further():
             return None, None, *_composed(made, call, tensors, grads)
         needed = ctx.needs_input_grad[2:]
         try:

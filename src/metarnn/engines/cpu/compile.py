@@ -11,6 +11,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import tempfile
@@ -162,13 +163,9 @@ def _build(source: str, target: Path, seal: Path) -> None:
         code, built = Path(work, "step.c"), Path(work, "step.so")
         code.write_text(source)
         try:
-            result = subprocess.run(
-                [*compiler(), *FLAGS, str(code), "-o", str(built), "-lm"],
-                capture_output=True,
-                text=True,
-                timeout=120,
-                process_group=0,  # Ctrl-C is for us: who saves a training may have to compile
-            )
+            result = _call(code, built)
+            if result.returncode == -signal.SIGINT:  # it was not in a group of its own yet
+                result = _call(code, built)
         except subprocess.TimeoutExpired as error:
             raise CannotCompile("the C compiler did not come to an end") from error
         if result.returncode:
@@ -184,3 +181,13 @@ def _build(source: str, target: Path, seal: Path) -> None:
             path.chmod(0o600)  # whatever the umask: what others could write is not loaded
         os.replace(built, target)
         os.replace(sealed, seal)
+
+
+def _call(code: Path, built: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*compiler(), *FLAGS, str(code), "-o", str(built), "-lm"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        process_group=0,  # Ctrl-C is for us: who saves a training may have to compile
+    )

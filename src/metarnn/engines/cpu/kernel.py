@@ -20,7 +20,7 @@ from metarnn.engines.cpu.emit import PRODUCTS, Program
 # steps, where they do not.
 WORTH_A_MEETING = 10_000
 WORTH_THREADS = 200_000
-WORTH_WAKING = 4_000_000  # outside a loop that only one thread goes through
+WORTH_WAKING = 1_000_000  # outside a loop that only one thread goes through
 # Threads with r sequences each go their own way where a step has at most r² times as many weights.
 # Else each has a part of the weights, which stays in its cache, but they meet at each step and read
 # what the others have written (measured at H = 64 to 640, r = 1 to 16).

@@ -168,6 +168,13 @@ def test_a_copy_has_its_own_weights(copied):
     assert not torch.equal(layer(x)[0], expected)
 
 
+def test_a_layer_that_was_saved_before_calls_were_kept_is_read():
+    layer, x = LSTM(3, 4), torch.randn(5, 2, 3)
+    older = LSTM.__new__(LSTM)
+    older.__setstate__({name: value for name, value in vars(layer).items() if name != "_calls"})
+    assert torch.equal(twice(older, x), layer(x)[0])
+
+
 def test_under_a_transform_autocast_or_a_rule_of_torch_functions_nothing_is_short():
     layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
     expected = twice(layer, x)

@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -55,7 +56,7 @@ class Calls:
             self.known[key] = kind(plan, layer.cell, names, x) if suits else None
 
 
-class Again:
+class Again(ABC):
     """A call: one layer, one direction, from a state of zeros, no masks."""
 
     products_only: ClassVar[bool]  # see `plan_cell`
@@ -93,9 +94,9 @@ class Again:
         final = tuple([part.unsqueeze(0) for part in results[: len(self.states)]])
         return results[self.output], final[0] if len(final) == 1 else final
 
+    @abstractmethod
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         """Final states and kept outputs; None where a kernel cannot be compiled."""
-        raise NotImplementedError
 
 
 class OnCpu(Again):

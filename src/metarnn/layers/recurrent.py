@@ -133,9 +133,7 @@ class Recurrent(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.__dict__.setdefault(
-            "_calls", Calls()
-        )  # of a layer that was saved before there were any
+        self.__dict__.setdefault("_calls", Calls())  # earlier versions kept none
         for floor in self.floors:  # another process does not know their names
             compiled.register(floor)
 

@@ -240,6 +240,16 @@ def test_what_hooks_unpack_may_lie_another_way():
             assert_same(called(layer, x), expected)
 
 
+def test_many_gradients_at_once_are_those_of_one_after_the_other():
+    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3, requires_grad=True)
+    y, many = twice(layer, x), torch.randn(3, 5, 2, 4)
+
+    def pull(grad):
+        return torch.autograd.grad(y, x, grad, retain_graph=True)[0]
+
+    torch.testing.assert_close(torch.func.vmap(pull)(many), torch.stack([*map(pull, many)]))
+
+
 def test_a_default_device_is_not_where_results_go():
     layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
     for _ in range(2):

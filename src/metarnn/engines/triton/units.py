@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from metarnn.engines.triton.layout import GATES, Segment
 from metarnn.engines.triton.program import Block, Group
 from metarnn.engines.triton.text import expression, number, store
+from metarnn.engines.triton.tiling import SHORTEST
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
-
-SHORT = 16  # numbers of a row that tensor cores sum over at once
 
 
 class Units:
@@ -100,7 +99,7 @@ class Units:
         """
         (argument,) = self.nodes[k].args
         root, start = self.layout.root(argument)
-        short = self.nodes[root].op == "linear" and self.nodes[root].width <= SHORT
+        short = self.nodes[root].op == "linear" and self.nodes[root].width <= SHORTEST
         return (root, start) if short and root != argument else (argument, None)
 
     def _slice(self, k: int, start: int, offset: int | None) -> Block:

@@ -16,6 +16,7 @@ from metarnn.bench.cells import (
     measure,
 )
 from metarnn.graph import ops
+from metarnn.graph.derive import stages
 
 
 def test_every_cell_is_measured_at_every_shape_for_inference_training_and_one_step():
@@ -54,6 +55,10 @@ def test_the_random_graph_is_the_same_each_time_and_has_eight_nodes():
     assert len(work) == 8
     assert all(node.op == "linear" or node.elementwise for node in work)
     assert len(cell.graph.maps) == 3
+
+
+def test_eight_nodes_as_in_darts_are_nine_products_in_a_row():
+    assert len(stages(CELLS["darts"](8, 8).graph)) == 9
 
 
 def test_the_users_cell_is_a_minimal_gated_unit():

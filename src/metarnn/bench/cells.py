@@ -29,6 +29,7 @@ from metarnn.cells import (
 )
 from metarnn.graph import Builder, GraphCell
 from metarnn.layers import Recurrent
+from metarnn.search.known import darts
 
 Shape = tuple[int, int, int]  # T, B, H; the input is as wide as the state
 
@@ -104,6 +105,12 @@ def random_graph(input_size: int, hidden_size: int, seed: int = 8) -> GraphCell:
     return GraphCell(builder.graph([new], {"y": new}))
 
 
+def darts_chain(input_size: int, hidden_size: int) -> Cell:
+    """Eight nodes as in DARTS-RNN (Liu et al. 2019), each fed by the last: nine products a step."""
+    acts = ("tanh", "relu", "sigmoid", "identity") * 2
+    return darts([(act, before) for before, act in enumerate(acts)]).cell(input_size, hidden_size)
+
+
 CELLS: dict[str, Callable[[int, int], Cell]] = {
     "elman": Elman,
     "lstm": LSTM,
@@ -115,6 +122,7 @@ CELLS: dict[str, Callable[[int, int], Cell]] = {
     "user": MGU,
     "graph8": random_graph,
     "onlstm": ONLSTM,
+    "darts": darts_chain,
     "qrnn": QRNN,
     "sru": SRU,
     "mingru": MinGRU,

@@ -8,10 +8,14 @@ import torch
 from torch import Tensor
 
 
-def further() -> bool:
+def further(grads: Sequence[Tensor | None]) -> bool:
     """Whether a backward pass is itself differentiated, or run for many gradients at once."""
     within = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportPrivateUsage]
-    return within or torch.is_grad_enabled()
+    if within or torch.is_grad_enabled():
+        return True
+    # With is_grads_batched a gradient stands for many of them and has no memory of its own.
+    stored = torch._C._has_storage  # pyright: ignore[reportPrivateUsage]
+    return not all(grad is None or stored(grad) for grad in grads)
 
 
 def composed(

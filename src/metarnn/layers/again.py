@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -16,12 +17,12 @@ from torch import Tensor, nn
 
 from metarnn.cells import Cell
 from metarnn.engines import cpu, triton
-from metarnn.engines.choose import circumstances
+from metarnn.engines.choose import transformed
 from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.kernels import drivable
 from metarnn.engines.cpu.run import watched
 from metarnn.engines.plan import Key, Plan, plan_cell
-from metarnn.engines.zeros import zeros
+from metarnn.engines.zeros import KEPT, kept_zeros
 from metarnn.graph import linear
 
 MOST = 1000  # kinds of calls that a layer keeps
@@ -64,6 +65,7 @@ class Again(ABC):
     def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
         self.plan, self.cell, self.steps, self.batch = plan, cell, x.shape[0], x.shape[1]
         self.states = [(self.batch, n) for n, _ in plan.states]
+        self.small = all(math.prod(shape) <= KEPT for shape in self.states)
         assert plan.output is not None
         self.output = len(self.states) + plan.output
         known = {key: (name, torch.Size(shape)) for key, name, shape in plan.named_weights}
@@ -88,19 +90,25 @@ class Again(ABC):
             if weight.device != device or not weight.is_contiguous() or weight.is_neg():
                 return None
             found.append(weight)
-        results = self.run([zeros(shape, dtype, device) for shape in self.states], x, found)
+        make = kept_zeros if self.small else torch.zeros
+        state = [make(shape, dtype=dtype, device=device) for shape in self.states]
+        results = self.run(state, x, found)
         if results is None:
             return None
-        final = tuple([part.unsqueeze(0) for part in results[: len(self.states)]])
-        return results[self.output], final[0] if len(final) == 1 else final
+        output, count = results[self.output], len(state)
+        return output, results[0] if count == 1 else tuple(results[:count])
 
     @abstractmethod
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
-        """Final states and kept outputs; None where a kernel cannot be compiled."""
+        """Final states [1, B, n] and kept outputs; None where a kernel cannot be compiled."""
 
 
 class OnCpu(Again):
     products_only = True
+
+    def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
+        super().__init__(plan, cell, names, x)
+        self.loop = driven(plan, self.steps, self.batch, x.dtype)
 
     @classmethod
     def suits(cls, plan: Plan, dtype: torch.dtype) -> bool:
@@ -113,7 +121,7 @@ class OnCpu(Again):
 
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         try:
-            return driven(self.plan, self.steps, self.batch, [*state, x, *weights])
+            return self.loop([*state, x, *weights])
         except cpu.CannotCompile:
             return None
 
@@ -133,21 +141,24 @@ class OnGpu(Again):
         known = found | hoisted()
         tensors = [*state, *(known[key] for key in self.plan.sources)]
         try:
-            return fused(self.plan, Call(self.steps, self.batch, x.dtype, hoisted), tensors)
+            results = fused(self.plan, Call(self.steps, self.batch, x.dtype, hoisted), tensors)
         except triton.CannotLaunch:
             return None
+        count = len(state)
+        return [*(part.unsqueeze(0) for part in results[:count]), *results[count:]]
 
 
 def _key(layer: Any, x: Any) -> Any:
     """By what a call of a layer on x alone is kept; None for one that is not."""
     if type(x) is not Tensor or x.dim() != 3 or not x.is_contiguous() or x.is_neg():
         return None
-    if not (x.is_cpu or x.is_cuda) or "weights" in layer.__dict__:
+    device, training, dropouts = x.device, layer.training, layer.dropouts
+    if not (x.is_cpu or x.is_cuda) or layer.batch_first or "weights" in layer.__dict__:
         return None
-    device = x.device
-    if layer.batch_first or layer.dropouts.any(layer.training) or watched(device.type):
+    if not dropouts.none and dropouts.any(training):
         return None
-    if torch._C._len_torch_dispatch_stack():  # pyright: ignore[reportPrivateUsage]
+    modes = torch._C._len_torch_dispatch_stack()  # pyright: ignore[reportPrivateUsage]
+    if modes or transformed() or watched(device.type):
         return None
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return None  # a graph has zeros of its own
@@ -156,8 +167,9 @@ def _key(layer: Any, x: Any) -> Any:
         x.dtype,
         device,
         torch.is_grad_enabled(),
-        layer.training,
+        training,
         layer.engine,
         layer.checkpoint_every,
-        circumstances(),
+        cpu.broken(),
+        triton.broken(),
     )

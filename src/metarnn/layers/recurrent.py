@@ -150,7 +150,8 @@ class Recurrent(nn.Module):
 
     def reset_parameters(self) -> None:
         for k, direction in self.rows():
-            initialize(self.floors[k], self.weights(k, direction), self.init)
+            # Of a subclass that computes weights, too, the parameters are these.
+            initialize(self.floors[k], Recurrent.weights(self, k, direction), self.init)
 
     @property
     def input_size(self) -> int:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+
+from metarnn.engines.anyorder import further
+from metarnn.engines.choose import transformed
+from metarnn.engines.cpu.memory import maker
+from metarnn.engines.cpu.run import watched
 
 
 def stack(
@@ -18,9 +26,11 @@ def stack(
     before = window - 1
     earlier = past.reshape(batch, before, width).transpose(0, 1)
     if resets is None and lengths is None and steps > before:  # without looking up rows one by one
-        # split, not slices: its gradient is one concatenation.
-        late = [torch.cat([earlier[-k:], x.split([steps - k, k])[0]]) for k in range(before, 0, -1)]
-        return torch.cat([*late, x], -1), x[-before:].transpose(0, 1).reshape(batch, before * width)
+        kept = x[-before:].transpose(0, 1).reshape(batch, before * width)
+        if not torch.compiler.is_compiling() and _plain(x):
+            return _Stacked.apply(x, earlier), kept  # type: ignore[return-value]
+        late = [torch.cat([earlier[-k:], x[: steps - k]]) for k in range(before, 0, -1)]
+        return torch.cat([*late, x], -1), kept
     x = torch.cat([earlier, x])  # [w-1+T, B, I]
     if resets is None:
         segment = None
@@ -41,3 +51,45 @@ def stack(
     end = end.unsqueeze(0)
     kept = torch.cat([at(end - k, end) for k in range(before - 1, -1, -1)], -1)
     return stacked, kept.squeeze(0)
+
+
+class _Stacked(torch.autograd.Function):
+    """What is stacked of x [T, B, I] and the w - 1 inputs before it, each number written once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, earlier: Tensor) -> Tensor:
+        steps, batch, width = x.shape
+        ctx.before = before = len(earlier)
+        made = _room(x, (steps, batch, (before + 1) * width))
+        for late, part in zip(range(before, 0, -1), made.split(width, -1), strict=False):
+            part[late:] = x[: steps - late]
+            part[:late] = earlier[before - late :]
+        made[..., before * width :] = x
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (grad,), before, steps = grads, ctx.before, len(grads[0])
+        *late, dx = grad.split(grad.shape[-1] // (before + 1), -1)
+        delays = range(before, 0, -1)
+        firsts = [part[:k] for k, part in zip(delays, late, strict=True)]
+        earlier = sum(pad(first, (0, 0, 0, 0, before - len(first), 0)) for first in firsts)
+        if further(grads):
+            for k, part in zip(delays, late, strict=True):
+                dx = dx + pad(part[k:], (0, 0, 0, 0, 0, k))
+            return dx, earlier
+        dx = _room(grad, tuple(dx.shape)).copy_(dx)
+        for k, part in zip(delays, late, strict=True):
+            dx[: steps - k] += part[k:]
+        return dx, earlier
+
+
+def _plain(x: Tensor) -> bool:
+    """Whether nobody looks at how x is stacked, only at what comes out."""
+    there = type(x) is Tensor and (x.is_cpu or x.is_cuda)
+    return there and not transformed() and not watched(x.device.type)
+
+
+def _room(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    make, _ = maker(shape, like.dtype) if like.is_cpu else (torch.empty, shape)
+    return make(shape, dtype=like.dtype, device=like.device)

@@ -112,6 +112,14 @@ class Scaled(LSTM):
         return {name: 2 * weight for name, weight in super().weights(layer, direction).items()}
 
 
+def test_parameters_of_a_layer_that_makes_its_weights_itself_have_their_starting_values():
+    torch.manual_seed(0)
+    expected = LSTM(3, 4).state_dict()
+    torch.manual_seed(0)
+    found = Scaled(3, 4).state_dict()
+    assert_same(list(found.values()), list(expected.values()))
+
+
 def test_weights_that_a_layer_makes_itself_are_asked_for_each_time():
     layer, plain, x = Scaled(3, 4), LSTM(3, 4), torch.randn(5, 2, 3)
     plain.load_state_dict({name: 2 * weight for name, weight in layer.state_dict().items()})
@@ -240,14 +248,18 @@ def test_what_hooks_unpack_may_lie_another_way():
             assert_same(called(layer, x), expected)
 
 
-def test_many_gradients_at_once_are_those_of_one_after_the_other():
-    layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3, requires_grad=True)
+@pytest.mark.parametrize("make", [cells.Elman, cells.QRNN])
+def test_many_gradients_at_once_are_those_of_one_after_the_other(make):
+    layer, x = Recurrent(make(3, 4)), torch.randn(5, 2, 3, requires_grad=True)
     y, many = twice(layer, x), torch.randn(3, 5, 2, 4)
 
     def pull(grad):
         return torch.autograd.grad(y, x, grad, retain_graph=True)[0]
 
-    torch.testing.assert_close(torch.func.vmap(pull)(many), torch.stack([*map(pull, many)]))
+    expected = torch.stack([*map(pull, many)])
+    torch.testing.assert_close(torch.func.vmap(pull)(many), expected)
+    (found,) = torch.autograd.grad(y, x, many, is_grads_batched=True)
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_default_device_is_not_where_results_go():

@@ -1,11 +1,14 @@
-"""Room for results, of large pages if it is large."""
+"""Room for results, of large pages if it is large, and for what only programs read."""
 
+import ctypes
 import sys
 
 import pytest
 import torch
 
-from metarnn.engines.cpu import memory
+from metarnn import Recurrent, cells
+from metarnn.engines.cpu import kernel, memory
+from tests.helpers.compare import assert_same
 
 CPU = torch.device("cpu")
 
@@ -30,3 +33,65 @@ def test_only_where_much_is_needed_are_pages_large():
     assert memory.maker((memory.LARGE // 4 - 1,), torch.float32)[0] is torch.empty
     assert memory.maker((memory.LARGE // 4,), torch.float32)[0] is memory.spacious
     assert memory.maker((memory.LARGE // 8,), torch.float64)[0] is memory.spacious
+
+
+def test_a_large_tensor_that_lies_in_no_order_is_copied_into_one():
+    x = torch.randn(memory.LARGE // 4, 2).T
+    found = memory.plain(x)
+    assert found.is_contiguous()
+    assert torch.equal(found, x)
+
+
+def trained(cell, sizes, dtype=torch.float64):
+    """The outputs and gradients of a new layer at each size (T, B), in turn."""
+    torch.manual_seed(0)
+    layer, found = Recurrent(cell, engine="cpu", dtype=dtype), []
+    for steps, batch in sizes:
+        x = torch.randn(steps, batch, cell.input_size, dtype=dtype, requires_grad=True)
+        y, state = layer(x)
+        with torch.no_grad():
+            found += [layer(x)[0]]
+        found += [y, state, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])]
+    return found
+
+
+CELLS = {
+    "lstm": cells.LSTM(5, 7, peephole=True),
+    "lstm-layernorm": cells.LSTM(5, 7, layer_norm=True),
+    "onlstm": cells.ONLSTM(5, 8, chunk=2),
+    "gru-before": cells.GRU(5, 7, reset="before"),
+    "qrnn": cells.QRNN(5, 7),
+    "sru": cells.SRU(5, 7),
+}
+SIZES = ((9, 3), (2, 1), (9, 3), (30, 5))
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_program_relies_on_nothing_that_was_in_memory_before(name, monkeypatch):
+    expected, place = trained(CELLS[name], SIZES), kernel.Frame.place
+
+    def spoiled(frame):
+        place(frame)
+        ctypes.memset(frame.block.address, 0xFF, frame.block.size)  # no numbers at all
+
+    monkeypatch.setattr(kernel.Frame, "place", spoiled)
+    assert_same(trained(CELLS[name], SIZES), expected)
+
+
+def test_one_block_does_for_all_kernels_and_stays(monkeypatch):
+    monkeypatch.setattr(kernel, "_blocks", blocks := [])
+    for name in ("lstm", "sru", "lstm"):
+        trained(CELLS[name], SIZES)
+        assert len(blocks) == 1
+    (block,) = blocks
+    trained(CELLS["sru"], SIZES)
+    assert blocks == [block]
+
+
+def test_a_block_that_is_too_large_to_stay_is_let_go(monkeypatch):
+    monkeypatch.setattr(kernel, "_blocks", blocks := [])
+    monkeypatch.setattr(kernel, "KEPT", 0)
+    expected = trained(CELLS["lstm"], SIZES)
+    assert not blocks
+    monkeypatch.undo()
+    assert_same(trained(CELLS["lstm"], SIZES), expected)

@@ -7,6 +7,7 @@ passes is one call of generated C.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -22,17 +23,33 @@ from metarnn.graph import linear
 NOTHING = torch.empty(0, device="cpu")  # its address is 0
 
 
-def driven(plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Final states [B, n], then kept outputs [T, B, n], from states and `plan.driven`."""
-    dtype = tensors[0].dtype
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        there = forward_pass(plan, "train", steps, batch, dtype, True)
-        back = back_pass(plan, steps, batch, dtype, True)
-        return _Driven.apply(there, back, *tensors)  # type: ignore[return-value]
-    made = forward_pass(plan, "infer", steps, batch, dtype, True)
-    room = made.room()
-    made.run([*tensors, *room])
-    return made.results(room)
+class Driven:
+    """The loop of a plan at one size, with the products before and after it."""
+
+    def __init__(self, plan: Plan, steps: int, batch: int, dtype: torch.dtype) -> None:
+        self._sizes = plan, steps, batch, dtype
+
+    @cached_property
+    def _infer(self) -> Forward:
+        return forward_pass(*self._sizes, which="infer", driven=True)
+
+    @cached_property
+    def _train(self) -> tuple[Forward, Back]:
+        return (
+            forward_pass(*self._sizes, which="train", driven=True),
+            back_pass(*self._sizes, driven=True),
+        )
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Final states [1, B, n], then kept outputs [T, B, n], from states and `plan.driven`."""
+        if torch.is_grad_enabled():
+            for tensor in tensors:
+                if tensor.requires_grad:
+                    return _Driven.apply(*self._train, *tensors)  # type: ignore[return-value]
+        made = self._infer
+        room = made.room()
+        made.run([*tensors, *room])
+        return made.results(room)
 
 
 class _Driven(torch.autograd.Function):
@@ -49,7 +66,7 @@ class _Driven(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         back, saved = ctx.back, ctx.saved_tensors
         plan, count = back.plan, back.count
-        if further():
+        if further(grads):
             tensors = saved[: count + len(plan.driven)]
             return None, None, *composed(_plain(plan, back.steps, back.batch), tensors, grads)
         room = back.room()
@@ -71,6 +88,10 @@ def _plain(plan: Plan, steps: int, batch: int) -> Any:
         for key, node in plan.drives:
             found[key] = apply(node, found["input", "x"])
         sources = [found[key] for key in plan.sources]
-        return composition(plan, steps, batch, [*tensors[:count], *sources])
+        results = composition(plan, steps, batch, [*tensors[:count], *sources])
+        return *(final.unsqueeze(0) for final in results[:count]), *results[count:]
 
     return run
+
+
+driven = lru_cache(maxsize=4096)(Driven)

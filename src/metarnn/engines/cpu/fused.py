@@ -39,7 +39,7 @@ class _Fused(torch.autograd.Function):
         count = len(plan.loop.states)
         given = count + len(plan.sources)
         tensors, saved = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
-        if further():
+        if further(grads):
             pulled = composed(lambda *t: composition(plan, steps, batch, t), tensors, grads)
             return None, None, None, *pulled
         needed = ctx.needs_input_grad[3:]
@@ -57,13 +57,13 @@ def forward(
 ) -> Found:
     """Run the loop "infer" or "train"; with `dry` only make room for what it would find."""
     make = Forward if dry else forward_pass  # of sizes that are no numbers nothing is kept
-    made = make(plan, which, steps, batch, tensors[0].dtype)
+    made = make(plan, steps, batch, tensors[0].dtype, which)
     room = made.room()
     if not dry:
         made.run([*tensors, *room])
     own = [room[made.outputs[name]] for name, shared in plan.results if shared is None]
     saved = [room[k] for k in made.products]
-    return Found(room[made.finals], own, room[made.states], saved)
+    return Found(room[made.finals], own, [room[k] for k in made.states.values()], saved)
 
 
 def backward(

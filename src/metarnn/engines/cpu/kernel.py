@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from metarnn.engines.cpu.compile import load
 from metarnn.engines.cpu.emit import PRODUCTS, Program
+from metarnn.engines.cpu.memory import CPU, maker
 
 # Multiply-adds from which a second thread pays: of one step, where threads meet at each, and of all
 # steps, where they do not.
@@ -26,6 +29,7 @@ WORTH_WAKING = 1_000_000  # outside a loop that only one thread goes through
 # what the others have written (measured at H = 64 to 640, r = 1 to 16).
 OWN_SEQUENCES = 32_768
 ALIGNMENT = 64
+KEPT = 1 << 26  # bytes of a block that stays from call to call
 TURN = 7  # where in the arguments of a program it stands whether tiles go backwards at first,
 SLOTS = 8  # and where the slots of its states begin
 
@@ -60,41 +64,82 @@ def _openmp() -> Any:
 _HOME = os.getpid()  # OpenMP's threads do not follow into a forked child
 
 
+@dataclass(frozen=True)
+class Block:
+    """Memory for what only programs read: one call's at a time, of whatever kernel."""
+
+    memory: Tensor
+    address: int
+    size: int  # in bytes
+
+
+NOWHERE = Block(torch.empty(0, dtype=torch.uint8, device=CPU), 0, 0)
+_blocks: list[Block] = []
+
+
 class Frame:
     """The pointers of a call, of which one call at a time makes use.
 
-    Scratch and packed weights are its own and stay from call to call: fresh memory would have to be
-    mapped in, page by page.
+    Those to scratch, packed weights and the like are into a block of memory that goes from call to
+    call: fresh memory would have to be mapped in, page by page.
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel, self.batch, self.threads = kernel, -1, 0
+        self.kernel, self.steps, self.batch, self.threads = kernel, -1, -1, 0
         self.pointers = (ctypes.c_void_p * len(kernel.program.arrays))()
         # See `run` in epilogue.c.
         self.numbers = (ctypes.c_ssize_t * (SLOTS + kernel.program.states))()
         self.numbers[0] = kernel.products
         self.circumstances: tuple[int, ...] = ()
+        self.block, self.address = NOWHERE, 0
 
-    def place(self, batch: int, threads: int) -> None:
-        """Make room for a batch of that size and so many threads."""
-        self.batch, self.threads, size = batch, threads, self.kernel.dtype.itemsize
-        line = ALIGNMENT // size
-        room = self.kernel.room
-        sizes = [
-            -(-(each * batch + all_ + own * threads) // line) * line
-            for each, all_, own in room.values()
-        ]
-        self.block = torch.empty(sum(sizes) + line, dtype=self.kernel.dtype, device="cpu")
-        address = -(-self.block.data_ptr() // ALIGNMENT) * ALIGNMENT
-        for k, numbers in zip(room, sizes, strict=True):
-            self.pointers[k] = address
-            address += numbers * size
+    def measure(self, steps: int, batch: int, threads: int) -> None:
+        """Find out how much room so many steps of a batch of that size and so many threads need."""
+        self.steps, self.batch, self.threads = steps, batch, threads
+        self.offsets, self.needed = [], ALIGNMENT
+        for k, (all_, own, each, every) in self.kernel.room.items():
+            self.offsets.append((k, self.needed - ALIGNMENT))
+            numbers = all_ + own * threads + batch * (each + steps * every)
+            size = numbers * self.kernel.dtype.itemsize
+            self.needed += -(-size // ALIGNMENT) * ALIGNMENT
+        self.address = -1
+
+    def place(self) -> None:
+        """Have that room, in a block that no other call has."""
+        try:
+            block = _blocks.pop()
+        except IndexError:
+            block = NOWHERE
+        if block.size < self.needed:
+            make, shape = maker((self.needed,), torch.uint8)
+            memory = make(shape, dtype=torch.uint8, device=CPU)
+            block = Block(memory, memory.data_ptr(), self.needed)
+        self.block = block
+        if block.address != self.address:
+            self.address = block.address
+            first = -(-self.address // ALIGNMENT) * ALIGNMENT
+            for k, offset in self.offsets:
+                self.pointers[k] = first + offset
+
+    def leave(self) -> None:
+        """Let another call have it."""
+        if self.block.size <= KEPT:
+            _blocks.append(self.block)
+        self.block = NOWHERE
 
 
 class Kernel:
-    """A program compiled for one number type."""
+    """A program compiled for one number type.
 
-    def __init__(self, program: Program, dtype: torch.dtype) -> None:
+    Its `inner` arrays nobody else reads: (numbers a sequence, a step and sequence) of each.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        dtype: torch.dtype,
+        inner: Mapping[tuple[str, str], tuple[int, int]] = MappingProxyType({}),
+    ) -> None:
         self.program, self.dtype = program, dtype
         with ThreadPoolExecutor(1) as beside:  # the first program of a machine compiles both
             products = beside.submit(_products, dtype)
@@ -104,20 +149,22 @@ class Kernel:
         self._run.restype = None
         self._run.argtypes = [ctypes.c_void_p] * 2
         lanes = library.vector_length()
-        # Scratch and packed weights by their place: (numbers a sequence, at all, a thread). All
-        # other arrays are given.
-        self.room: dict[int, tuple[int, int, int]] = {}
+        # What a frame has room for, by its place: (numbers at all, a thread, a sequence, a step and
+        # sequence). All other arrays are given.
+        self.room: dict[int, tuple[int, int, int, int]] = {}
         self.given: dict[tuple[str, str], int] = {}
         for k, (kind, name) in enumerate(program.arrays):
             if kind == "scratch":
-                self.room[k] = (program.scratch[name], 0, 0)
+                self.room[k] = (0, 0, program.scratch[name], 0)
             elif kind == "packed":
                 width, vectors, per_tile = program.packed[name]
-                self.room[k] = (0, -(-width // (lanes * vectors)) * per_tile * lanes, 0)
+                self.room[k] = (-(-width // (lanes * vectors)) * per_tile * lanes, 0, 0, 0)
             elif kind == "shared":
-                self.room[k] = (0, program.outside.shared, 0)
+                self.room[k] = (program.outside.shared, 0, 0, 0)
             elif kind == "own":
-                self.room[k] = (0, 0, program.outside.own)
+                self.room[k] = (0, program.outside.own, 0, 0)
+            elif (kind, name) in inner:
+                self.room[k] = (0, 0, *inner[kind, name])
             else:
                 self.given[kind, name] = k
         self._spare: list[Frame] = []
@@ -134,7 +181,7 @@ class Kernel:
 
         Tensors are contiguous and of the kernel's type; slots see `Program`.
         """
-        frame = self.open(batch)
+        frame = self.open(steps, batch)
         pointers = frame.pointers
         for place, k in places:
             pointers[place] = address = tensors[k].data_ptr()
@@ -142,22 +189,24 @@ class Kernel:
                 kind = f"{type(tensors[k]).__name__} on {tensors[k].device}"
                 raise TypeError(f"{kind}: its numbers are in no memory. Use engine='eager'.")
         frame.numbers[SLOTS:] = slots
-        self.run(frame, steps)
+        self.run(frame)
 
-    def open(self, batch: int) -> Frame:
+    def open(self, steps: int, batch: int) -> Frame:
         """A frame for a call. Calls at the same time, from several threads, each get their own."""
         try:
             frame = self._spare.pop()
         except IndexError:
             frame = Frame(self)
         threads = torch.get_num_threads()
-        if frame.batch != batch or frame.threads < threads:
-            frame.place(batch, threads)
+        if frame.steps != steps or frame.batch != batch or frame.threads < threads:
+            frame.measure(steps, batch, threads)
+        frame.place()
         return frame
 
-    def run(self, frame: Frame, steps: int) -> None:
+    def run(self, frame: Frame) -> None:
         """Run with all pointers in place. The frame is another call's afterwards."""
         most = min(torch.get_num_threads(), frame.threads)  # another thread may have set it since
+        steps = frame.steps
         circumstances = (steps, frame.batch, most, os.getpid())
         if circumstances != frame.circumstances:
             omp = _openmp() if os.getpid() == _HOME else None
@@ -170,6 +219,7 @@ class Kernel:
             frame.circumstances = circumstances
         frame.numbers[TURN] ^= 1
         self._run(frame.pointers, frame.numbers)
+        frame.leave()
         self._spare.append(frame)
 
     def _threads(self, steps: int, batch: int, most: int) -> tuple[int, bool]:

@@ -19,7 +19,8 @@ class Loop:
 
     If it is `driven`, its program also computes what it reads of x, or all gradients of weights.
     `places` tells where among the kernel's pointers each tensor of a call belongs, in the order of
-    `_keys`, then of the outputs and of the gradients; None for what this kernel does not read.
+    `_keys`, then of the outputs and of the gradients, without what is `inner`; None for what this
+    kernel does not read.
     """
 
     def __init__(self, plan: Plan, which: str, dtype: torch.dtype, driven: bool = False) -> None:
@@ -31,19 +32,35 @@ class Loop:
             outside = partial(drives, plan) if driven else nothing
             graph = graphs.train if which == "train" else graphs.infer
             program = emit(graph, outside=outside)
-        self.kernel, self.outside = Kernel(program, dtype), program.outside
         # Of each output its name, its width, and whether it is a sum over time [B, n].
         self.outputs = [(n, w, n.startswith(SUMMED)) for n, w in program.outputs.items()]
         self.aliases = program.aliases
-        keys = [*_keys(plan, which, driven), *(("output", name) for name in program.outputs)]
-        if driven and which == "back":
-            keys += [("gradient", f"{kind}.{name}") for kind, name in plan.driven]
-        self.places = [self.kernel.given.get(key) for key in keys]
         # Of each state its width and whether all steps of it are kept.
         self.states = [
             (width, which == "train" or (which == "infer" and holds_output))
             for width, holds_output in plan.states
         ]
+        self.inner = self._inner(plan, which) if driven else {}
+        self.kernel, self.outside = Kernel(program, dtype, self.inner), program.outside
+        keys = [*_keys(plan, which, driven), *(("output", name) for name in program.outputs)]
+        if driven and which == "back":
+            keys += [("gradient", f"{kind}.{name}") for kind, name in plan.driven]
+        self.places = [self.kernel.given.get(key) for key in keys if key not in self.inner]
+
+    def _inner(self, plan: Plan, which: str) -> dict[Key, tuple[int, int]]:
+        """What only the program itself reads: see `Kernel`."""
+        found: dict[Key, tuple[int, int]] = {
+            ("state", str(k)): (2 * width, 0)
+            for k, (width, whole) in enumerate(self.states)
+            if not whole
+        }
+        if which == "infer":
+            found |= {key: (0, node.width) for key, node in plan.drives}
+        elif which == "back":  # adjoints of which the program makes gradients of weights
+            asked = {f"d{kind}.{name}" for kind, name in plan.driven}
+            asked |= {name for alias, name in self.aliases.items() if alias in asked}
+            found |= {("output", n): (0, w) for n, w, _ in self.outputs if n not in asked}
+        return found
 
 
 def _keys(plan: Plan, which: str, driven: bool) -> list[Key]:

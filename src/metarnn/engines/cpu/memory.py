@@ -15,7 +15,7 @@ from torch import Tensor
 
 LARGE = 1 << 22  # bytes
 HUGE_PAGES = 14  # MADV_HUGEPAGE, the same on all Linux
-
+CPU = torch.device("cpu")
 
 Shape = tuple[int, ...]
 
@@ -33,7 +33,12 @@ def plain(tensor: Tensor) -> Tensor:
         tensor = tensor.resolve_neg()
     if tensor._is_zerotensor():
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+    if tensor.is_contiguous():
+        return tensor
+    make, shape = maker(tensor.shape, tensor.dtype)
+    return (
+        tensor.contiguous() if make is torch.empty else make(shape, tensor.dtype, CPU).copy_(tensor)
+    )
 
 
 def spacious(shape: Shape, dtype: torch.dtype, device: torch.device) -> Tensor:

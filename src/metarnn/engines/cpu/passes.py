@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from metarnn.engines.cpu.kernels import loop
-from metarnn.engines.cpu.memory import Shape, maker, plain
+from metarnn.engines.cpu.memory import CPU, Shape, maker, plain
 from metarnn.engines.plan import Key, Plan
 from metarnn.engines.zeros import zeros
-
-CPU = torch.device("cpu")
 
 
 class Pass:
@@ -27,10 +24,10 @@ class Pass:
     def __init__(
         self,
         plan: Plan,
-        which: str,
         steps: int,
         batch: int,
         dtype: torch.dtype,
+        which: str,
         driven: bool = False,
     ) -> None:
         made = loop(plan, which, dtype, driven)
@@ -39,25 +36,32 @@ class Pass:
         self._kernel = made.kernel
         self._places = [(place, k) for k, place in enumerate(made.places) if place is not None]
         self._slots = [steps + 1 if whole else 2 for _, whole in made.states]
-        drives = [node.width for _, node in plan.drives] if driven and which != "back" else []
-        self._makers = [
-            *(maker((steps, batch, width), dtype) for width in drives),
-            *(
-                maker((n, batch, w), dtype)
-                for n, (w, _) in zip(self._slots, made.states, strict=True)
-            ),
-            *((torch.empty, (batch, width)) for width, _ in made.states),
-        ]
-        # Where in the room everything is.
-        first = len(drives)
-        self.drives = slice(first)
-        self.states = slice(first, first + self.count)
-        self.finals = slice(first + self.count, first + 2 * self.count)
-        self.outputs = {name: k for k, (name, *_) in enumerate(made.outputs, len(self._makers))}
-        self.outputs |= {alias: self.outputs[name] for alias, name in made.aliases.items()}
-        for _, width, summed in made.outputs:
+        rooms: dict[Key, tuple[Callable[..., Tensor], Shape]] = {}
+        if driven and which != "back":
+            for key, node in plan.drives:
+                rooms[key] = maker((steps, batch, node.width), dtype)
+        for k, (n, (width, _)) in enumerate(zip(self._slots, made.states, strict=True)):
+            rooms["state", str(k)] = maker((n, batch, width), dtype)
+        for k, (width, _) in enumerate(made.states):
+            # A layer has states [1, B, n]; the gradients of those of a call are [B, n].
+            lead = (1,) if driven and which != "back" else ()
+            rooms["final", str(k)] = torch.empty, (*lead, batch, width)
+        for name, width, summed in made.outputs:
             whole = maker((steps, batch, width), dtype)
-            self._makers.append((torch.zeros, (batch, width)) if summed else whole)
+            rooms["output", name] = (torch.zeros, (batch, width)) if summed else whole
+        rooms = {key: room for key, room in rooms.items() if key not in made.inner}
+        self._makers = list(rooms.values())
+        # Where in the room everything is.
+        at = {key: k for k, key in enumerate(rooms)}
+        self.drives = [at[key] for key, _ in plan.drives if key in at]
+        numbered = ((k, ("state", str(k))) for k in range(self.count))
+        self.states = {k: at[key] for k, key in numbered if key in at}
+        first = at.get(("final", "0"), 0)
+        self.finals = slice(first, first + self.count)
+        names = {name: name for name, *_ in made.outputs} | made.aliases
+        self.outputs = {
+            alias: at["output", name] for alias, name in names.items() if ("output", name) in at
+        }
 
     def room(self) -> list[Tensor]:
         """Memory for what the loop finds, and passes on from step to step."""
@@ -71,19 +75,28 @@ class Pass:
 class Forward(Pass):
     """A loop that finds states."""
 
-    def __init__(self, plan: Plan, which: str, *sizes: Any) -> None:
-        super().__init__(plan, which, *sizes)
+    def __init__(
+        self,
+        plan: Plan,
+        steps: int,
+        batch: int,
+        dtype: torch.dtype,
+        which: str,
+        driven: bool = False,
+    ) -> None:
+        super().__init__(plan, steps, batch, dtype, which, driven)
         products = range(len(plan.products)) if which == "train" else ()
         self.products = [self.outputs[f"product.{i}"] for i in products]
+        self._saved = [*self.drives, *self.states.values(), *self.products]
         # Kept outputs, each with whether it lies in the history of a state, behind the first row.
         self._kept = [
-            (self.outputs[name], False) if shared is None else (self.states.start + shared, True)
+            (self.outputs[name], False) if shared is None else (self.states[shared], True)
             for name, shared in plan.results
         ]
 
     def saved(self, room: Sequence[Tensor]) -> list[Tensor]:
         """What the reverse loop reads: drives, histories of states, results of products."""
-        return [*room[self.drives], *room[self.states], *(room[k] for k in self.products)]
+        return [room[k] for k in self._saved]
 
     def results(self, room: Sequence[Tensor]) -> list[Tensor]:
         """Final states, then kept outputs."""
@@ -97,7 +110,7 @@ class Back(Pass):
     def __init__(
         self, plan: Plan, steps: int, batch: int, dtype: torch.dtype, driven: bool = False
     ) -> None:
-        super().__init__(plan, "back", steps, batch, dtype, driven)
+        super().__init__(plan, steps, batch, dtype, "back", driven)
         nodes, made = plan.loop.nodes, loop(plan, "back", dtype, driven)
         self._grads = [(batch, width) for width in plan.loop.states]
         self._grads += [(steps, batch, nodes[k].width) for k in plan.loop.outputs.values()]

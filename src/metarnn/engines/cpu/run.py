@@ -32,20 +32,22 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
     apply = linear(weights)
 
     found = made.given(recurrence)
-    if fused is own and x.dtype == wide and drivable(made) and not watched():
-        loop, sources = driven, made.driven
-    else:
+    whole = fused is own and x.dtype == wide and drivable(made) and not watched()
+    if not whole:
         _hoist(made, found, apply, x)
-        loop, sources = fused, made.sources
-    tensors = [*recurrence.state, *(found[key] for key in sources)]
+    tensors = [*recurrence.state, *(found[key] for key in (made.driven if whole else made.sources))]
     ready = [plain(t if t.dtype == wide else t.to(wide)) for t in tensors]
-    results = loop(made, x.shape[0], x.shape[1], ready)
-
-    count = len(recurrence.state)
+    steps, batch, count = x.shape[0], x.shape[1], len(recurrence.state)
+    if whole:
+        results = driven(made, steps, batch, wide)(ready)
+        final = [part[0] for part in results[:count]]
+    else:
+        results = fused(made, steps, batch, ready)
+        final = results[:count]
     output = made.finished(found, results[count:], apply, x)
     if narrow != wide:
-        return output.to(narrow), tuple(part.to(narrow) for part in results[:count])
-    return output, tuple(results[:count])
+        return output.to(narrow), tuple(part.to(narrow) for part in final)
+    return output, tuple(final)
 
 
 own = fused

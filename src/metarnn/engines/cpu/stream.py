@@ -40,7 +40,7 @@ class Step:
     ) -> tuple[Tensor, list[Tensor]]:
         """x [B, I], state [B, n] or [1, B, n] each -> output [B, O], state [1, B, n] each."""
         batch, dtype = x.shape[0], self.dtype
-        frame = self.kernel.open(batch)
+        frame = self.kernel.open(1, batch)
         pointers, held = frame.pointers, []  # held: copies, which must live as long as the call
         for place, name, shape in self.weights:
             weight = weights[name]
@@ -63,7 +63,7 @@ class Step:
             new = x.new_empty(1, batch, width)
             pointers[place] = new.data_ptr()
             after.append(new)
-        self.kernel.run(frame, 1)
+        self.kernel.run(frame)
         return y, after
 
     def __deepcopy__(self, memo: Any) -> Step:

@@ -109,7 +109,7 @@ class _Fused(torch.autograd.Function):
         given = count + len(plan.sources)
         tensors, rest = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
         made = loop(plan)
-        if further():
+        if further(grads):
             return None, None, *_composed(made, call, tensors, grads)
         needed = ctx.needs_input_grad[2:]
         try:

@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 
 import metarnn
 from metarnn import Recurrent
@@ -94,6 +95,19 @@ def test_a_step_under_autocast_is_that_of_the_eager_engine():
         (found, _), (expected, _) = (layer.step(x) for layer in layers)
     assert found.dtype == expected.dtype
     torch.testing.assert_close(found, expected, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("engine", ["auto", "eager", "cpu"])
+def test_a_step_on_fake_tensors_has_their_shape_or_says_what_to_do(engine):
+    layer, x = metarnn.LSTM(3, 4, engine=engine), torch.randn(2, 3)
+    with torch.no_grad():
+        layer.step(x)  # so that it is compiled
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            if engine == "cpu":
+                with pytest.raises(TypeError, match="Use engine='eager'"):
+                    layer.step(x)
+            else:
+                assert layer.step(x)[0].shape == (2, 4)
 
 
 def test_a_step_takes_weights_of_several_types():

@@ -43,3 +43,11 @@ def test_a_large_gradient_and_one_that_lies_in_no_order():
         for function, rest in ((stack, (None, None)), (stacked, ()))
     )
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_who_writes_to_what_is_kept_does_not_write_to_the_input(window):
+    x, past = torch.randn(4, 2, 3), torch.zeros(2, 3 * (window - 1))
+    before = x.clone()
+    stack(x, past, window, None, None)[1].fill_(7)
+    assert torch.equal(x, before)

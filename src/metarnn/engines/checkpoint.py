@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metarnn.cells import State
 from metarnn.engines import eager
-from metarnn.engines.anyorder import composed
+from metarnn.engines.anyorder import composed, further
 from metarnn.engines.recurrence import Recurrence
 
 Run = Callable[[Recurrence], tuple[Tensor, State]]
@@ -58,7 +58,7 @@ class _Checkpointed(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         shell, needed = ctx.shell, ctx.needs_input_grad[3:]
         tensors, starts = ctx.saved_tensors[: len(needed)], ctx.saved_tensors[len(needed) :]
-        if torch.is_grad_enabled():  # derivatives of derivatives keep all steps
+        if further(grads):  # derivatives of derivatives keep all steps
             return None, None, None, *composed(lambda *t: _eager(shell, t), tensors, grads)
         whole = _filled(shell, [t.detach().requires_grad_(n) for t, n in _pairs(tensors, needed)])
         parts = len(whole.state)

@@ -157,8 +157,7 @@ def _key(layer: Any, x: Any) -> Any:
         return None
     if not dropouts.none and dropouts.any(training):
         return None
-    modes = torch._C._len_torch_dispatch_stack()  # pyright: ignore[reportPrivateUsage]
-    if modes or transformed() or watched(device.type):
+    if transformed() or watched(device.type):
         return None
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return None  # a graph has zeros of its own

@@ -26,7 +26,8 @@ def stack(
     before = window - 1
     earlier = past.reshape(batch, before, width).transpose(0, 1)
     if resets is None and lengths is None and steps > before:  # without looking up rows one by one
-        kept = x[-before:].transpose(0, 1).reshape(batch, before * width)
+        # A copy, not a part of x: who writes to a state that was returned means the state alone.
+        kept = torch.cat([*x[-before:]], -1) if before > 1 else x[-1].clone()
         if not torch.compiler.is_compiling() and _plain(x):
             return _Stacked.apply(x, earlier), kept  # type: ignore[return-value]
         late = [torch.cat([earlier[-k:], x[: steps - k]]) for k in range(before, 0, -1)]

@@ -248,9 +248,10 @@ def test_what_hooks_unpack_may_lie_another_way():
             assert_same(called(layer, x), expected)
 
 
+@pytest.mark.parametrize("options", [{}, {"checkpoint_every": 2}])
 @pytest.mark.parametrize("make", [cells.Elman, cells.QRNN])
-def test_many_gradients_at_once_are_those_of_one_after_the_other(make):
-    layer, x = Recurrent(make(3, 4)), torch.randn(5, 2, 3, requires_grad=True)
+def test_many_gradients_at_once_are_those_of_one_after_the_other(make, options):
+    layer, x = Recurrent(make(3, 4), **options), torch.randn(5, 2, 3, requires_grad=True)
     y, many = twice(layer, x), torch.randn(3, 5, 2, 4)
 
     def pull(grad):

@@ -117,8 +117,10 @@ SINES = {
 def test_sinusoids_reach_the_published_scores(name):
     options, steps, limits = SINES[name]
     task = {"test_shots": 5, "test_steps": (1, 5, 10)}
-    scores = trained(Sinusoids(), options, steps, task=task)
-    assert all(scores[key] <= limit for key, limit in limits.items()), scores
+    every = PRESETS["sinusoid-published"]["validate_every"]
+    scores = trained(Sinusoids(), options, steps, task=task, validate_every=every)
+    missed = {key: scores[key] for key, limit in limits.items() if scores[key] > limit}
+    assert not missed, limits
 
 
 @pytest.mark.slow

@@ -54,9 +54,11 @@ own = fused
 
 
 def watched(device: str = "cpu") -> bool:
-    """Whether somebody looks at torch's functions, as rules of gradients do, or autocast does."""
-    modes = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]
-    return modes > 0 or torch.is_autocast_enabled(device)
+    """Whether somebody looks at torch's functions, as rules of gradients, fake tensors and autocast
+    do."""
+    functions = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]
+    operators = torch._C._len_torch_dispatch_stack()  # pyright: ignore[reportPrivateUsage]
+    return functions > 0 or operators > 0 or torch.is_autocast_enabled(device)
 
 
 def _hoist(plan: Plan, found: dict[Key, Tensor], apply: Linear, x: Tensor) -> None:

@@ -2,11 +2,14 @@
 
 import re
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from metarnn import cells
 from metarnn.engines.plan import plan_cell
+from metarnn.engines.triton import kernel
 from metarnn.engines.triton.fused import loop
 from metarnn.engines.triton.program import Program, power
 from metarnn.engines.triton.tiling import SHARED, Tiling, tile
@@ -148,10 +151,35 @@ def test_constants_are_those_that_the_kernel_takes(name):
 @pytest.mark.parametrize("batch", [16, 64, 256])
 def test_weights_that_are_held_fit_beside_what_they_are_multiplied_by(batch, processors):
     made = loop(plan_cell(cells.LSTM(512, 512), (), (), ()))
-    for kernel in (made.train, made.reverse):
+    for each in (made.train, made.reverse):
         for size in (2, 4):
-            tiling = tile(kernel.program, batch, size, processors)
-            for group, chunks in zip(kernel.program.groups, tiling.chunks, strict=True):
+            tiling = tile(each.program, batch, size, processors)
+            for group, chunks in zip(each.program.groups, tiling.chunks, strict=True):
                 columns = tiling.units[group.width] * group.padded
                 taken = chunks.chunk * (tiling.rows + columns) * size
                 assert not chunks.held or taken <= SHARED
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """As if there were a GPU of 132 processors."""
+    there = SimpleNamespace(multi_processor_count=132)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: there)
+    kernel.processors.cache_clear()
+    yield torch.device("cuda", 0)
+    kernel.processors.cache_clear()
+
+
+@pytest.mark.parametrize(("asked", "found"), [(None, 132), ("", 132), ("44", 44), ("132", 132)])
+def test_a_loop_may_be_told_to_leave_processors_to_others(asked, found, gpu, monkeypatch):
+    if asked is not None:
+        monkeypatch.setenv("METARNN_PROCESSORS", asked)
+    assert kernel.processors(gpu) == found
+    assert kernel.processors(torch.device("cpu")) == 1
+
+
+@pytest.mark.parametrize("asked", ["0", "133", "-4", "half", "1.5"])
+def test_but_not_to_take_more_than_there_are(asked, gpu, monkeypatch):
+    monkeypatch.setenv("METARNN_PROCESSORS", asked)
+    with pytest.raises(ValueError, match=f"METARNN_PROCESSORS='{asked}'.*from 1 to 132"):
+        kernel.processors(gpu)

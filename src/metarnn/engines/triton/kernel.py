@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import os
 import threading
 import warnings
 from collections.abc import Generator, Mapping
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from metarnn.cells import check
 from metarnn.engines.triton import CannotLaunch, interpreted
 from metarnn.engines.triton.program import Block, Group, Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
@@ -219,9 +221,14 @@ def function(source: str) -> Any:
 
 @lru_cache(maxsize=64)
 def processors(device: torch.device) -> int:
+    """How many of a GPU's processors a loop may take: METARNN_PROCESSORS, by default all."""
     if device.type != "cuda":
         return 1
-    return torch.cuda.get_device_properties(device).multi_processor_count
+    there = torch.cuda.get_device_properties(device).multi_processor_count
+    asked = os.environ.get("METARNN_PROCESSORS", "") or str(there)
+    if not asked.isdecimal() or not 1 <= int(asked) <= there:
+        check.refuse("METARNN_PROCESSORS", asked, f"a number from 1 to {there}")
+    return int(asked)
 
 
 def _triton_type(dtype: torch.dtype) -> Any:

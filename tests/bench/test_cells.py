@@ -58,7 +58,9 @@ def test_the_random_graph_is_the_same_each_time_and_has_eight_nodes():
 
 
 def test_eight_nodes_as_in_darts_are_nine_products_in_a_row():
-    assert len(stages(CELLS["darts"](8, 8).graph)) == 9
+    cell = CELLS["darts"](8, 8)
+    assert isinstance(cell, GraphCell)
+    assert len(stages(cell.graph)) == 9
 
 
 def test_the_users_cell_is_a_minimal_gated_unit():

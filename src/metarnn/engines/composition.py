@@ -41,12 +41,13 @@ def gradients(
     """The gradients of a fused loop's tensors, from what its reverse loop has found."""
     count = len(adjoints)
     found: list[Tensor | None] = list(adjoints)
+    histories = _Histories(states, steps)
     keys = zip(plan.sources, tensors[count:], needed[count:], strict=True)
     for (kind, name), tensor, need in keys:
         if not need:
             found.append(None)
         elif kind in ("weight", "bias"):
-            found.append(gradient_of_map(plan, kind, name, tensor, outputs, states, steps))
+            found.append(gradient_of_map(plan, kind, name, tensor, outputs, histories))
         else:
             grad = outputs.get(f"d{kind}.{name}")
             found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
@@ -59,8 +60,7 @@ def gradient_of_map(
     name: str,
     tensor: Tensor,
     outputs: Mapping[str, Tensor],
-    states: Sequence[Tensor],
-    steps: int,
+    histories: _Histories,
 ) -> Tensor | None:
     """The gradient of a map's weight or bias: one product over all steps for each use of it."""
     total = None
@@ -71,9 +71,9 @@ def gradient_of_map(
             continue
         adjoint = outputs[f"dproduct.{i}"]
         part = (
-            adjoint.sum((0, 1))
+            adjoint.sum((0, 1), dtype=tensor.dtype)
             if kind == "bias"
-            else _weight(product, i, adjoint.flatten(0, 1), outputs, states, steps)
+            else _weight(product, i, adjoint.flatten(0, 1), outputs, histories)
         )
         if part.shape != tensor.shape:
             whole = torch.zeros_like(tensor)
@@ -88,16 +88,28 @@ def _weight(
     number: int,
     adjoint: Tensor,
     outputs: Mapping[str, Tensor],
-    states: Sequence[Tensor],
-    steps: int,
+    histories: _Histories,
 ) -> Tensor:
     if product.state is None:
-        argument = outputs[f"argument.{number}"]
+        argument = outputs[f"argument.{number}"].to(adjoint.dtype)
     else:
-        argument = states[product.state][:steps]
-    if argument.dtype != adjoint.dtype:  # states may be kept wider than products are computed in
-        argument = argument.to(adjoint.dtype)
+        argument = histories(product.state, adjoint.dtype)
     return torch.mm(adjoint.t(), argument.flatten(0, 1))
+
+
+class _Histories:
+    """The states that steps began with, each cast once: they may be kept wider than products are
+    computed in."""
+
+    def __init__(self, states: Sequence[Tensor], steps: int) -> None:
+        self._states, self._steps = states, steps
+        self._cast: dict[tuple[int, torch.dtype], Tensor] = {}
+
+    def __call__(self, state: int, dtype: torch.dtype) -> Tensor:
+        found = self._cast.get((state, dtype))
+        if found is None:
+            found = self._cast[state, dtype] = self._states[state][: self._steps].to(dtype)
+        return found
 
 
 def composition(

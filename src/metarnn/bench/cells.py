@@ -234,9 +234,8 @@ def measure(
                 calls["eager"] = once(eager, x)
             elif case.T <= LONGEST and loop:
                 calls["eager"] = captured(once(eager, x))
-            with (
-                warnings.catch_warnings()
-            ):  # of cuDNN, which finds its weights of bfloat16 scattered
+            with warnings.catch_warnings():
+                # In bfloat16 torch does not lay cuDNN's weights together, and says so.
                 warnings.filterwarnings("ignore", "RNN module weights are not part")
                 times = interleaved(calls, seconds=seconds, rounds=rounds, slow=["eager"])
     work = case.T * case.B * (3 if case.mode == "training" else 1)

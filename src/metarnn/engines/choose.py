@@ -1,19 +1,16 @@
 """Which engine runs a call, and why: the fastest that fits, never in silence."""
 
-# pyright: reportPrivateUsage=false
-
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from metarnn.cells import LSTM, Cell, check
 from metarnn.engines import cpu, native, triton
+from metarnn.engines.modes import transformed
 
-PROXY = torch._C._TorchDispatchModeKey.PROXY
 ENGINES = ("cpu", "triton", "native", "scan", "eager")  # fastest first
 
 
@@ -81,14 +78,6 @@ def explain(layer: Any, *args: Any, **kwargs: Any) -> Choice:
     if not hasattr(layer, "choose"):
         check.refuse("layer", type(layer).__name__, "a metarnn layer")
     return layer.choose(*args, **kwargs)
-
-
-def transformed() -> bool:
-    """Whether torch.func, forward-mode derivatives or a trace are at work: they see no kernel."""
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return True
-    traced = torch._C._get_tracing_state() is not None
-    return traced or torch._C._get_dispatch_mode(PROXY) is not None
 
 
 def circumstances() -> tuple[bool, ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from metarnn.engines.plan import Plan, Product
 from metarnn.graph import Schedule, linear
+
+History = Callable[[int, torch.dtype], Tensor]  # of a state [T, B, n], in a type
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,18 @@ def gradients(
     """The gradients of a fused loop's tensors, from what its reverse loop has found."""
     count = len(adjoints)
     found: list[Tensor | None] = list(adjoints)
-    histories = _Histories(states, steps)
+
+    @cache
+    def history(state: int, dtype: torch.dtype) -> Tensor:
+        """The states that steps began with: they may be kept wider than products are computed."""
+        return states[state][:steps].to(dtype)
+
     keys = zip(plan.sources, tensors[count:], needed[count:], strict=True)
     for (kind, name), tensor, need in keys:
         if not need:
             found.append(None)
         elif kind in ("weight", "bias"):
-            found.append(gradient_of_map(plan, kind, name, tensor, outputs, histories))
+            found.append(gradient_of_map(plan, kind, name, tensor, outputs, history))
         else:
             grad = outputs.get(f"d{kind}.{name}")
             found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
@@ -60,7 +68,7 @@ def gradient_of_map(
     name: str,
     tensor: Tensor,
     outputs: Mapping[str, Tensor],
-    histories: _Histories,
+    history: History,
 ) -> Tensor | None:
     """The gradient of a map's weight or bias: one product over all steps for each use of it."""
     total = None
@@ -73,7 +81,7 @@ def gradient_of_map(
         part = (
             adjoint.sum((0, 1), dtype=tensor.dtype)
             if kind == "bias"
-            else _weight(product, i, adjoint.flatten(0, 1), outputs, histories)
+            else _weight(product, i, adjoint.flatten(0, 1), outputs, history)
         )
         if part.shape != tensor.shape:
             whole = torch.zeros_like(tensor)
@@ -88,28 +96,13 @@ def _weight(
     number: int,
     adjoint: Tensor,
     outputs: Mapping[str, Tensor],
-    histories: _Histories,
+    history: History,
 ) -> Tensor:
     if product.state is None:
         argument = outputs[f"argument.{number}"].to(adjoint.dtype)
     else:
-        argument = histories(product.state, adjoint.dtype)
+        argument = history(product.state, adjoint.dtype)
     return torch.mm(adjoint.t(), argument.flatten(0, 1))
-
-
-class _Histories:
-    """The states that steps began with, each cast once: they may be kept wider than products are
-    computed in."""
-
-    def __init__(self, states: Sequence[Tensor], steps: int) -> None:
-        self._states, self._steps = states, steps
-        self._cast: dict[tuple[int, torch.dtype], Tensor] = {}
-
-    def __call__(self, state: int, dtype: torch.dtype) -> Tensor:
-        found = self._cast.get((state, dtype))
-        if found is None:
-            found = self._cast[state, dtype] = self._states[state][: self._steps].to(dtype)
-        return found
 
 
 def composition(

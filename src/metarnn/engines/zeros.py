@@ -17,7 +17,7 @@ def zeros(
     """Zeros that nobody writes to (unless `own`), so that one does for all calls."""
     if own or math.prod(shape) > KEPT or _watched(device):
         return torch.zeros(shape, dtype=dtype, device=device)
-    return kept_zeros(shape, dtype, device)
+    return _zeros(shape, dtype, device)
 
 
 def _watched(device: torch.device) -> bool:
@@ -29,7 +29,7 @@ def _watched(device: torch.device) -> bool:
 
 
 @lru_cache(maxsize=64)
-def kept_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # what is made in it can never be differentiated
         made = torch.zeros(shape, dtype=dtype, device=device)
     if device.type == "cuda":

@@ -7,7 +7,6 @@ them.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -17,12 +16,12 @@ from torch import Tensor, nn
 
 from metarnn.cells import Cell
 from metarnn.engines import cpu, triton
-from metarnn.engines.choose import transformed
 from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.kernels import drivable
-from metarnn.engines.cpu.run import watched
+from metarnn.engines.cpu.passes import Size
+from metarnn.engines.modes import transformed, watched
 from metarnn.engines.plan import Key, Plan, plan_cell
-from metarnn.engines.zeros import KEPT, kept_zeros
+from metarnn.engines.zeros import zeros
 from metarnn.graph import linear
 
 MOST = 1000  # kinds of calls that a layer keeps
@@ -65,7 +64,6 @@ class Again(ABC):
     def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
         self.plan, self.cell, self.steps, self.batch = plan, cell, x.shape[0], x.shape[1]
         self.states = [(self.batch, n) for n, _ in plan.states]
-        self.small = all(math.prod(shape) <= KEPT for shape in self.states)
         assert plan.output is not None
         self.output = len(self.states) + plan.output
         known = {key: (name, torch.Size(shape)) for key, name, shape in plan.named_weights}
@@ -90,8 +88,7 @@ class Again(ABC):
             if weight.device != device or not weight.is_contiguous() or weight.is_neg():
                 return None
             found.append(weight)
-        make = kept_zeros if self.small else torch.zeros
-        state = [make(shape, dtype=dtype, device=device) for shape in self.states]
+        state = [zeros(shape, dtype, device) for shape in self.states]
         results = self.run(state, x, found)
         if results is None:
             return None
@@ -108,7 +105,7 @@ class OnCpu(Again):
 
     def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
         super().__init__(plan, cell, names, x)
-        self.loop = driven(plan, self.steps, self.batch, x.dtype)
+        self.loop = driven(Size(plan, self.steps, self.batch, x.dtype))
 
     @classmethod
     def suits(cls, plan: Plan, dtype: torch.dtype) -> bool:
@@ -152,12 +149,10 @@ def _key(layer: Any, x: Any) -> Any:
     """By what a call of a layer on x alone is kept; None for one that is not."""
     if type(x) is not Tensor or x.dim() != 3 or not x.is_contiguous() or x.is_neg():
         return None
-    device, training, dropouts = x.device, layer.training, layer.dropouts
+    device, training = x.device, layer.training
     if not (x.is_cpu or x.is_cuda) or layer.batch_first or "weights" in layer.__dict__:
         return None
-    if not dropouts.none and dropouts.any(training):
-        return None
-    if transformed() or watched(device.type):
+    if layer.dropouts.any(training) or transformed() or watched(device.type):
         return None
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return None  # a graph has zeros of its own

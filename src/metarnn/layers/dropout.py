@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,11 +30,6 @@ class Dropout:
     recurrent: float = 0.0
     zoneout: tuple[float, ...] = ()
     weight: Mapping[str, float] | None = None
-
-    @cached_property
-    def none(self) -> bool:
-        """Whether nothing is ever dropped or held."""
-        return not self.any(training=True)
 
     def acts(self, training: bool) -> bool:
         """Whether anything inside a layer is dropped or held."""

@@ -25,7 +25,7 @@ from metarnn.engines import (
     cpu,
     triton,
 )
-from metarnn.engines.cpu.run import watched
+from metarnn.engines.modes import watched
 from metarnn.engines.recurrence import check_sizes
 from metarnn.layers import edges, stack, streaming
 from metarnn.layers.again import Calls
@@ -304,7 +304,7 @@ class Recurrent(nn.Module):
             return None
         if self.engine not in ("auto", "cpu") or not (self._uniform and x.is_cpu):
             return None
-        if watched():  # by autocast x and the weights may be of different types
+        if watched("cpu"):  # by autocast x and the weights may be of different types
             return None
         dtype = x.dtype
         if dtype not in self._steps:

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from metarnn.engines.anyorder import further
-from metarnn.engines.choose import transformed
-from metarnn.engines.cpu.memory import maker
-from metarnn.engines.cpu.run import watched
+from metarnn.engines.cpu.memory import room
+from metarnn.engines.modes import transformed, watched
 
 
 def stack(
@@ -27,7 +26,7 @@ def stack(
     earlier = past.reshape(batch, before, width).transpose(0, 1)
     if resets is None and lengths is None and steps > before:  # without looking up rows one by one
         # A copy, not a part of x: who writes to a state that was returned means the state alone.
-        kept = torch.cat([*x[-before:]], -1) if before > 1 else x[-1].clone()
+        kept = torch.cat([*x[-before:]], -1)
         if not torch.compiler.is_compiling() and _plain(x):
             return _Stacked.apply(x, earlier), kept  # type: ignore[return-value]
         late = [torch.cat([earlier[-k:], x[: steps - k]]) for k in range(before, 0, -1)]
@@ -61,7 +60,7 @@ class _Stacked(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, earlier: Tensor) -> Tensor:
         steps, batch, width = x.shape
         ctx.before = before = len(earlier)
-        made = _room(x, (steps, batch, (before + 1) * width))
+        made = room((steps, batch, (before + 1) * width), x.dtype, x.device)
         for late, part in zip(range(before, 0, -1), made.split(width, -1), strict=False):
             part[late:] = x[: steps - late]
             part[:late] = earlier[before - late :]
@@ -79,7 +78,7 @@ class _Stacked(torch.autograd.Function):
             for k, part in zip(delays, late, strict=True):
                 dx = dx + pad(part[k:], (0, 0, 0, 0, 0, k))
             return dx, earlier
-        dx = _room(grad, tuple(dx.shape)).copy_(dx)
+        dx = room(dx.shape, dx.dtype, dx.device).copy_(dx)
         for k, part in zip(delays, late, strict=True):
             dx[: steps - k] += part[k:]
         return dx, earlier
@@ -89,8 +88,3 @@ def _plain(x: Tensor) -> bool:
     """Whether nobody looks at how x is stacked, only at what comes out."""
     there = type(x) is Tensor and (x.is_cpu or x.is_cuda)
     return there and not transformed() and not watched(x.device.type)
-
-
-def _room(like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    make, _ = maker(shape, like.dtype) if like.is_cpu else (torch.empty, shape)
-    return make(shape, dtype=like.dtype, device=like.device)

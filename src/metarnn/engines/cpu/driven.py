@@ -16,7 +16,7 @@ from torch import Tensor
 from metarnn.engines.anyorder import composed, further
 from metarnn.engines.composition import composition
 from metarnn.engines.cpu.memory import plain
-from metarnn.engines.cpu.passes import Back, Forward, back_pass, forward_pass
+from metarnn.engines.cpu.passes import Back, Forward, Size, back_pass, forward_pass
 from metarnn.engines.plan import Plan
 from metarnn.graph import linear
 
@@ -24,21 +24,19 @@ NOTHING = torch.empty(0, device="cpu")  # its address is 0
 
 
 class Driven:
-    """The loop of a plan at one size, with the products before and after it."""
+    """A loop at one size, with the products before and after it."""
 
-    def __init__(self, plan: Plan, steps: int, batch: int, dtype: torch.dtype) -> None:
-        self._sizes = plan, steps, batch, dtype
+    def __init__(self, size: Size) -> None:
+        self._size = size
 
     @cached_property
     def _infer(self) -> Forward:
-        return forward_pass(*self._sizes, which="infer", driven=True)
+        return forward_pass(self._size, "infer", driven=True)
 
     @cached_property
     def _train(self) -> tuple[Forward, Back]:
-        return (
-            forward_pass(*self._sizes, which="train", driven=True),
-            back_pass(*self._sizes, driven=True),
-        )
+        there = forward_pass(self._size, "train", driven=True)
+        return there, back_pass(self._size, driven=True)
 
     def __call__(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """Final states [1, B, n], then kept outputs [T, B, n], from states and `plan.driven`."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from metarnn.engines.anyorder import composed, further
 from metarnn.engines.composition import Found, composition, gradients, results
 from metarnn.engines.cpu.memory import plain
-from metarnn.engines.cpu.passes import Back, Forward, back_pass, forward_pass
+from metarnn.engines.cpu.passes import Back, Forward, Size, back_pass, forward_pass
 from metarnn.engines.plan import Plan
 
 
@@ -26,7 +26,7 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: Plan, steps: int, batch: int, *tensors: Tensor) -> Any:
         # If the way back cannot be compiled, better now than later.
-        back_pass(plan, steps, batch, tensors[0].dtype)
+        back_pass(Size(plan, steps, batch, tensors[0].dtype))
         found = forward(plan, "train", steps, batch, tensors)
         ctx.save_for_backward(*tensors, *found.states, *found.saved)
         ctx.plan, ctx.steps, ctx.batch = plan, steps, batch
@@ -57,7 +57,7 @@ def forward(
 ) -> Found:
     """Run the loop "infer" or "train"; with `dry` only make room for what it would find."""
     make = Forward if dry else forward_pass  # of sizes that are no numbers nothing is kept
-    made = make(plan, steps, batch, tensors[0].dtype, which)
+    made = make(Size(plan, steps, batch, tensors[0].dtype), which)
     room = made.room()
     if not dry:
         made.run([*tensors, *room])
@@ -79,7 +79,7 @@ def backward(
 ) -> list[Tensor | None]:
     """The gradients of the loop's tensors, as far as they are needed."""
     make = Back if dry else back_pass
-    made = make(plan, steps, batch, tensors[0].dtype)
+    made = make(Size(plan, steps, batch, tensors[0].dtype))
     room, given = made.room(), made.given(grads, own=dry)
     if not dry:
         # Hooks may have unpacked something that lies in memory another way.

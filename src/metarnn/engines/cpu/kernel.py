@@ -17,7 +17,7 @@ from torch import Tensor
 
 from metarnn.engines.cpu.compile import load
 from metarnn.engines.cpu.emit import PRODUCTS, Program
-from metarnn.engines.cpu.memory import CPU, maker
+from metarnn.engines.cpu.memory import CPU, room
 
 # Multiply-adds from which a second thread pays: of one step, where threads meet at each, and of all
 # steps, where they do not.
@@ -111,8 +111,7 @@ class Frame:
         except IndexError:
             block = NOWHERE
         if block.size < self.needed:
-            make, shape = maker((self.needed,), torch.uint8)
-            memory = make(shape, dtype=torch.uint8, device=CPU)
+            memory = room((self.needed,), torch.uint8, CPU)
             block = Block(memory, memory.data_ptr(), self.needed)
         self.block = block
         if block.address != self.address:

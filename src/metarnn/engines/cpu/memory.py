@@ -27,6 +27,12 @@ def maker(shape: Shape, dtype: torch.dtype) -> tuple[Callable[..., Tensor], Shap
     return (spacious if large else torch.empty), shape
 
 
+def room(shape: Shape, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`torch.empty`, of large pages where much is needed of a CPU's memory."""
+    make, shape = maker(shape, dtype) if device.type == "cpu" else (torch.empty, shape)
+    return make(shape, dtype=dtype, device=device)
+
+
 def plain(tensor: Tensor) -> Tensor:
     """The same numbers, one after the other in memory, as they are."""
     if tensor.is_neg():
@@ -35,10 +41,7 @@ def plain(tensor: Tensor) -> Tensor:
         return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
     if tensor.is_contiguous():
         return tensor
-    make, shape = maker(tensor.shape, tensor.dtype)
-    return (
-        tensor.contiguous() if make is torch.empty else make(shape, tensor.dtype, CPU).copy_(tensor)
-    )
+    return room(tensor.shape, tensor.dtype, tensor.device).copy_(tensor)
 
 
 def spacious(shape: Shape, dtype: torch.dtype, device: torch.device) -> Tensor:

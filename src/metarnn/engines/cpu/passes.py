@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +15,15 @@ from metarnn.engines.plan import Key, Plan
 from metarnn.engines.zeros import zeros
 
 
+class Size(NamedTuple):
+    """What a loop computes, and how much of it."""
+
+    plan: Plan
+    steps: int
+    batch: int
+    dtype: torch.dtype
+
+
 class Pass:
     """The loop "infer", "train" or "back" of a plan over so many steps of so many sequences.
 
@@ -21,17 +31,10 @@ class Pass:
     `driven`; see `kernels.Loop`.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        steps: int,
-        batch: int,
-        dtype: torch.dtype,
-        which: str,
-        driven: bool = False,
-    ) -> None:
+    def __init__(self, size: Size, which: str, driven: bool = False) -> None:
+        plan, steps, batch, dtype = size
         made = loop(plan, which, dtype, driven)
-        self.plan, self.steps, self.batch, self.dtype = plan, steps, batch, dtype
+        self.plan, self.steps, self.batch, self.dtype = size
         self.count = len(plan.states)
         self._kernel = made.kernel
         self._places = [(place, k) for k, place in enumerate(made.places) if place is not None]
@@ -75,23 +78,15 @@ class Pass:
 class Forward(Pass):
     """A loop that finds states."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        steps: int,
-        batch: int,
-        dtype: torch.dtype,
-        which: str,
-        driven: bool = False,
-    ) -> None:
-        super().__init__(plan, steps, batch, dtype, which, driven)
-        products = range(len(plan.products)) if which == "train" else ()
+    def __init__(self, size: Size, which: str, driven: bool = False) -> None:
+        super().__init__(size, which, driven)
+        products = range(len(self.plan.products)) if which == "train" else ()
         self.products = [self.outputs[f"product.{i}"] for i in products]
         self._saved = [*self.drives, *self.states.values(), *self.products]
         # Kept outputs, each with whether it lies in the history of a state, behind the first row.
         self._kept = [
             (self.outputs[name], False) if shared is None else (self.states[shared], True)
-            for name, shared in plan.results
+            for name, shared in self.plan.results
         ]
 
     def saved(self, room: Sequence[Tensor]) -> list[Tensor]:
@@ -107,10 +102,9 @@ class Forward(Pass):
 class Back(Pass):
     """A loop that goes back and finds adjoints; if it is driven, gradients of all weights too."""
 
-    def __init__(
-        self, plan: Plan, steps: int, batch: int, dtype: torch.dtype, driven: bool = False
-    ) -> None:
-        super().__init__(plan, steps, batch, dtype, "back", driven)
+    def __init__(self, size: Size, driven: bool = False) -> None:
+        super().__init__(size, "back", driven)
+        plan, steps, batch, dtype = size
         nodes, made = plan.loop.nodes, loop(plan, "back", dtype, driven)
         self._grads = [(batch, width) for width in plan.loop.states]
         self._grads += [(steps, batch, nodes[k].width) for k in plan.loop.outputs.values()]

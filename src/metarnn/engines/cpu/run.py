@@ -12,6 +12,8 @@ from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.fused import fused
 from metarnn.engines.cpu.kernels import drivable
 from metarnn.engines.cpu.memory import plain
+from metarnn.engines.cpu.passes import Size
+from metarnn.engines.modes import watched
 from metarnn.engines.plan import Key, Plan, plan
 from metarnn.engines.recurrence import Recurrence
 from metarnn.graph import Linear, linear
@@ -32,14 +34,14 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
     apply = linear(weights)
 
     found = made.given(recurrence)
-    whole = fused is own and x.dtype == wide and drivable(made) and not watched()
+    whole = fused is own and x.dtype == wide and drivable(made) and not watched("cpu")
     if not whole:
         _hoist(made, found, apply, x)
     tensors = [*recurrence.state, *(found[key] for key in (made.driven if whole else made.sources))]
     ready = [plain(t if t.dtype == wide else t.to(wide)) for t in tensors]
     steps, batch, count = x.shape[0], x.shape[1], len(recurrence.state)
     if whole:
-        results = driven(made, steps, batch, wide)(ready)
+        results = driven(Size(made, steps, batch, wide))(ready)
         final = [part[0] for part in results[:count]]
     else:
         results = fused(made, steps, batch, ready)
@@ -51,14 +53,6 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
 
 
 own = fused
-
-
-def watched(device: str = "cpu") -> bool:
-    """Whether somebody looks at torch's functions, as rules of gradients, fake tensors and autocast
-    do."""
-    functions = torch._C._len_torch_function_stack()  # pyright: ignore[reportPrivateUsage]
-    operators = torch._C._len_torch_dispatch_stack()  # pyright: ignore[reportPrivateUsage]
-    return functions > 0 or operators > 0 or torch.is_autocast_enabled(device)
 
 
 def _hoist(plan: Plan, found: dict[Key, Tensor], apply: Linear, x: Tensor) -> None:

@@ -13,6 +13,7 @@ from metarnn.engines.plan import Plan, Product
 from metarnn.graph import Schedule, linear
 
 History = Callable[[int, torch.dtype], Tensor]  # of a state [T, B, n], in a type
+Total = Callable[[Tensor, torch.dtype], Tensor]  # over time and sequences, in a type
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,16 @@ def gradients(
     count = len(adjoints)
     found: list[Tensor | None] = list(adjoints)
 
+    sums: dict[tuple[int, torch.dtype], Tensor] = {}
+
+    def total(adjoint: Tensor, dtype: torch.dtype) -> Tensor:
+        """Over time and sequences. Biases of one sum have the same gradient, each its own copy."""
+        key = id(adjoint), dtype
+        if key in sums:
+            return sums[key].clone()
+        sums[key] = adjoint.sum(tuple(range(adjoint.dim() - 1)), dtype=dtype)
+        return sums[key]
+
     @cache
     def history(state: int, dtype: torch.dtype) -> Tensor:
         """The states that steps began with: they may be kept wider than products are computed."""
@@ -55,10 +66,14 @@ def gradients(
         if not need:
             found.append(None)
         elif kind in ("weight", "bias"):
-            found.append(gradient_of_map(plan, kind, name, tensor, outputs, history))
+            found.append(gradient_of_map(plan, kind, name, tensor, outputs, history, total))
         else:
             grad = outputs.get(f"d{kind}.{name}")
-            found.append(grad.sum(0) if kind == "vector" and grad is not None else grad)
+            if grad is not None and kind == "vector" and grad.dim() > 1:
+                grad = total(grad, tensor.dtype)
+            elif grad is not None and kind == "context" and grad.dim() > 2:
+                grad = grad.sum(0)
+            found.append(grad)
     return found
 
 
@@ -69,9 +84,10 @@ def gradient_of_map(
     tensor: Tensor,
     outputs: Mapping[str, Tensor],
     history: History,
+    total: Total,
 ) -> Tensor | None:
     """The gradient of a map's weight or bias: one product over all steps for each use of it."""
-    total = None
+    found = None
     for i, product in enumerate(plan.products):
         if product.map != name or f"dproduct.{i}" not in outputs:
             continue
@@ -79,7 +95,7 @@ def gradient_of_map(
             continue
         adjoint = outputs[f"dproduct.{i}"]
         part = (
-            adjoint.sum((0, 1), dtype=tensor.dtype)
+            total(adjoint, tensor.dtype)
             if kind == "bias"
             else _weight(product, i, adjoint.flatten(0, 1), outputs, history)
         )
@@ -87,8 +103,8 @@ def gradient_of_map(
             whole = torch.zeros_like(tensor)
             whole[:, product.columns] = part
             part = whole
-        total = part if total is None else total + part
-    return total
+        found = part if found is None else found + part
+    return found
 
 
 def _weight(

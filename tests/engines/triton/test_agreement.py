@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from metarnn import Cell, Recurrent, cells
+from metarnn import Cell, Recurrent, cells, hyper
 from metarnn.engines.triton import chain, fused, kernel, scan, walk
+from metarnn.engines.triton.program import Program
 from metarnn.engines.triton.tiling import Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.cases import EVERY, LINEAR, TRACEABLE, make, parts, randn, random_state
@@ -27,6 +28,7 @@ ODD = {
     "gru-before": cells.GRU(3, 5, reset="before"),
     "lstm-norm": cells.LSTM(3, 3, layer_norm=True),
     "one": cells.LSTM(1, 1),
+    "mogrifier": hyper.Mogrifier(cells.LSTM(20, 24), rounds=3, rank=3),  # short rows, and beside
 }
 
 
@@ -118,15 +120,18 @@ def test_no_sequences_and_a_single_step(name, device):
 
 @pytest.mark.medium
 @pytest.mark.parametrize("held", [True, False])
-@pytest.mark.parametrize("name", ["lstm", "gru-before", "lstm-norm"])
+@pytest.mark.parametrize("name", ["lstm", "gru-before", "lstm-norm", "mogrifier"])
 def test_long_sums_may_be_shared_by_warps(name, held, device, monkeypatch):
     """As they are where a program has few units: here it has all, and would not need to."""
 
-    def in_parts(*given: Any) -> Tiling:
-        tiling = tile(*given)
+    def in_parts(program: Program, *given: Any) -> Tiling:
+        tiling = tile(program, *given)
         chunk = max((c.inner for c in tiling.chunks), default=16) if held else 16
-        chunks = (replace(c, chunk=chunk, inner=max(c.inner, chunk), held=held, parts=2)
-                  for c in tiling.chunks)  # fmt: skip
+        chunks = (
+            c if group.at_hand
+            else replace(c, chunk=chunk, inner=max(c.inner, chunk), held=held, parts=2)
+            for group, c in zip(program.groups, tiling.chunks, strict=True)
+        )  # fmt: skip
         return replace(tiling, chunks=tuple(chunks))
 
     monkeypatch.setattr(kernel, "tile", in_parts)

@@ -86,6 +86,7 @@ CELLS = {
     "sru": "cells.SRU(1024, 1024)",
     "hyperlstm": "hyper.HyperLSTM(64, 256, 64)",
     "lowrank": "hyper.Generated(cells.LSTM(256, 256), (hyper.LowRank(),))",
+    "mogrifier": "hyper.Mogrifier(cells.LSTM(512, 512), rounds=5, rank=32)",
     "graph": "GraphCell(random_graph(5))",
     "one": "cells.LSTM(1, 1)",
 }

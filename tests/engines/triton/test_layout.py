@@ -43,7 +43,8 @@ def barriers(cell: Cell, masks: tuple[str, ...] = ()) -> set[int]:
         (cells.GRU(3, 5), 1),
         (cells.GRU(3, 5, reset="before"), 2),
         (hyper.Generated(cells.LSTM(3, 5), (hyper.Scale(),)), 1),
-        (hyper.Generated(cells.LSTM(3, 5), (hyper.LowRank(rank=2),)), 2),
+        (hyper.Generated(cells.LSTM(3, 5), (hyper.LowRank(rank=2),)), 1),  # short rows
+        (hyper.Generated(cells.LSTM(3, 50), (hyper.LowRank(rank=40),)), 2),
     ],
     ids=str,
 )
@@ -79,13 +80,35 @@ def test_a_product_that_a_later_stage_reads_is_not_cut_to_the_width_of_the_other
     assert all(segment.width for segment in made.segments)  # nothing here needs whole rows
 
 
+def test_rows_so_short_that_each_program_computes_them_whole_never_leave_it():
+    for layout in layouts(hyper.Mogrifier(cells.LSTM(40, 48), rounds=5, rank=8)).values():
+        short = {k for s in layout.segments if s.whole for k in (*s.products, *s.rest)}
+        assert {layout.nodes[k].width for k in short} == {8}
+        assert not short & layout.memory
+        assert len(layout.barriers) == 6  # one a round, and one for the unit
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        cells.LSTM(3, 5),  # a state of short rows: programs carry their own part of it
+        cells.GRU(3, 5, reset="before"),  # short rows that others read unit by unit
+        cells.LSTM(3, 24, proj_size=8),
+    ],
+    ids=str,
+)
+def test_short_rows_that_not_only_products_read_are_shared_out(cell):
+    for layout in layouts(cell).values():
+        assert not any(segment.whole for segment in layout.segments)
+
+
 HYPER = hyper.HyperLSTM(3, 24, 16)
 
 
-def test_the_steps_of_a_hyperlstm_need_no_whole_rows_and_three_barriers():
-    for layout in layouts(HYPER).values():
+def test_the_steps_of_a_hyperlstm_need_no_whole_rows_and_few_barriers():
+    for which, layout in layouts(HYPER).items():
         assert all(segment.width for segment in layout.segments)
-        assert len(layout.barriers) == 3
+        assert len(layout.barriers) == (3 if which == "reverse" else 2)
         check_order(layout)
         assert not unordered(layout)
 
@@ -200,6 +223,8 @@ def readers(layout: Layout, k: int) -> Iterator[tuple[int, int, int]]:
 def writers(layout: Layout, number: int, width: int) -> list[Owner]:
     """For each number of a row who writes it, in a segment."""
     n = layout.segments[number].width
+    if layout.segments[number].whole:
+        return [("all",)] * width
     if not n:
         return [("whole row",)] * width
     return [("everyone", n)] if width == 1 < n else [("unit", n, c % n) for c in range(width)]

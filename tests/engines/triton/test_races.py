@@ -63,7 +63,7 @@ class Record:
 
     def access(self, program: int, pointers: Any, mask: Any, value: Any = None) -> None:
         now = self.now(program)
-        addresses, asked = np.broadcast_arrays(pointers.data, mask.data)
+        addresses, asked = np.broadcast_arrays(pointers.data, mask.data.astype(bool))
         written = None if value is None else np.broadcast_to(value.data, addresses.shape)[asked]
         for i, address in enumerate(addresses[asked].tolist()):
             bits = None if written is None else written[i].tobytes()

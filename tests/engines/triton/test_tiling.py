@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from metarnn import cells
+from metarnn import cells, hyper
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import kernel
 from metarnn.engines.triton.fused import loop
@@ -27,6 +27,9 @@ CELLS = {
     "onlstm": cells.ONLSTM(64, 96, chunk=8),
     "mingru": cells.MinGRU(64, 700),
     "sru": cells.SRU(64, 700, version=2),
+    "mogrifier-512": hyper.Mogrifier(cells.LSTM(512, 512), rounds=5, rank=32),
+    "hyperlstm-512": hyper.HyperLSTM(512, 512, 128),
+    "lowrank-512": hyper.Generated(cells.LSTM(512, 512), (hyper.LowRank(),)),
     **{f"graph-{seed}": GraphCell(random_graph(seed)) for seed in range(6)},
 }
 KINDS = ("infer", "train", "reverse")
@@ -79,7 +82,7 @@ def test_what_triton_needs_as_a_power_of_two_is_one(name, kind):
             assert t.rows >= 16, "a tensor core multiplies 16 rows at least"
             assert c.chunk >= 16 * c.parts
             assert c.parts <= t.warps
-            assert t.programs == 1 or t.units[group.width] * group.padded >= 8
+            assert t.programs == 1 or t.columns(group) >= 8
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
@@ -91,7 +94,7 @@ def test_the_chunks_of_a_product_in_flight_fit_on_the_chip(name, size):
             if processors < 40:  # with fewer, `room` is halved until Triton finds it enough
                 continue
             for group, c in zip(made.groups, t.chunks, strict=True):
-                columns = t.units[group.width] * group.padded
+                columns = t.columns(group)
                 copies = 1 if c.held else t.stages
                 # 8 bytes are a weight in two parts, which its argument is not kept in.
                 bytes = copies * c.chunk * (t.rows * min(size, 4) + columns * size)
@@ -155,9 +158,29 @@ def test_weights_that_are_held_fit_beside_what_they_are_multiplied_by(batch, pro
         for size in (2, 4):
             tiling = tile(each.program, batch, size, processors)
             for group, chunks in zip(each.program.groups, tiling.chunks, strict=True):
-                columns = tiling.units[group.width] * group.padded
-                taken = chunks.chunk * (tiling.rows + columns) * size
+                taken = chunks.chunk * (tiling.rows + tiling.columns(group)) * size
                 assert not chunks.held or taken <= SHARED
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("name", CELLS)
+def test_all_that_is_held_fits_on_the_chip_together(name, size):
+    for kind in KINDS:
+        made = program(name, kind)
+        tiling = tile(made, 128, size, 132)
+        pairs = list(zip(made.groups, tiling.chunks, strict=True))
+        held = sum(c.inner * tiling.columns(g) * size for g, c in pairs if c.held and not g.at_hand)
+        assert held <= SHARED
+        assert {c.chunk for g, c in pairs if g.at_hand} <= {16, 32}
+
+
+def test_products_that_are_computed_together_are_cut_alike():
+    for kind in KINDS:
+        made = program("lowrank-512", kind)
+        (beside,) = (g for g in made.groups if g.beside is not None)
+        for size, batch in product((2, 4, 8), BATCHES):
+            chunks = tile(made, batch, size, 132).chunks
+            assert chunks[beside.number] == chunks[beside.beside]
 
 
 @pytest.fixture

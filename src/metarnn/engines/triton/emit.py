@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metarnn.engines.triton.layout import Layout, Segment
-from metarnn.engines.triton.program import Group, Key, Program
+from metarnn.engines.triton.program import Group, Key, Program, short
 from metarnn.engines.triton.rows import Rows
 from metarnn.engines.triton.text import indented, prefixed, spread, store
 from metarnn.engines.triton.units import Units
@@ -62,11 +62,13 @@ class Emitter:
         self.first_meeting: list[str] = []  # after which the first state is there for all
         # What only depends on inputs, one step ahead, by name; @ is a prefix.
         self.early: dict[str, str] = {}
-        self.is_early: dict[tuple[int, int], bool] = {}  # by node and width
+        self.is_early: dict[tuple[int, str], bool] = {}  # by node and kind of tile
         self.ahead: dict[str, None] = {}  # the names of it that the body reads
         self.known: dict[tuple[int, int, int], str] = {}
+        self.rows: dict[int, str] = {}  # whole ones that are in registers
         self.fixed: dict[str, None] = {}
         self.widths: dict[int, None] = {}
+        self.wholes: dict[int, None] = {}  # widths of segments that each program computes whole
         layout = self.layout
         self.has_array = {
             i: i in kept or layout.state_in_memory(i) for i in range(len(graph.next_states))
@@ -125,6 +127,7 @@ class Emitter:
             "rb = first + group * BB + tl.arange(0, BB).to(tl.int64)[:, None]",
             "mb = rb < batch",
             *(line for n in self.widths for line in self._units(n)),
+            *(line for n in self.wholes for line in self._whole(n)),
             *self.fixed,
             *self.before,
             "tick = 0",
@@ -177,8 +180,19 @@ class Emitter:
             f"w{n} = u{n} < {n}",
         ]
 
+    def _whole(self, n: int) -> list[str]:
+        """All of a row of width n."""
+        return [
+            f"U{n}w: tl.constexpr = {short(n)}",
+            f"u{n}w = tl.arange(0, U{n}w)[None, :]",
+            f"w{n}w = u{n}w < {n}",
+            f"m{n}w = mb & w{n}w",
+        ]
+
     def _build(self) -> None:
         layout, segments = self.layout, self.layout.segments
+        made = [(Units if s.width else Rows)(self, s, i) for i, s in enumerate(segments)]
+        self._pair(made)
         arrivals = {(number - 1) % len(segments) for number in layout.barriers}
         for i, width in enumerate(self.graph.states):
             self.width(width)
@@ -193,9 +207,8 @@ class Emitter:
         elif any(self.has_array.values()):
             self.first_meeting = ["tl.debug_barrier()"]
         last = max(arrivals, default=len(segments) - 1)
-        for number, segment in enumerate(segments):
-            emit = Units if segment.width else Rows
-            ahead, urgent, others = emit(self, segment, number).lines()
+        for number, each in enumerate(made):
+            ahead, urgent, others = each.lines()
             if self.first_meeting[1:] and number == 0 and (ahead or 0 not in layout.barriers):
                 # Who reads a state before the first barrier waits here.
                 self.first_meeting.append("fine = wait(counter, tick, fine, ALONE)")
@@ -211,6 +224,18 @@ class Emitter:
             if number == last:
                 self.body.append("<ahead>")
         self._finish()
+
+    def _pair(self, made: list[Units | Rows]) -> None:
+        """Have products of whole segments computed beside those of the same rows that come next."""
+        for number, each in enumerate(made):
+            if not (isinstance(each, Units) and each.segment.whole):
+                continue
+            for later in range(number + 1, len(made)):
+                other = made[later]
+                if later in self.layout.barriers:
+                    break
+                if isinstance(other, Units):
+                    each.pair(other)
 
     def _finish(self) -> None:
         """Hand the carried states on, and store the last ones."""
@@ -235,8 +260,8 @@ class Emitter:
 
     # Names of things ----------------------------------------------------------------------
 
-    def width(self, n: int) -> None:
-        self.widths.setdefault(n)
+    def width(self, n: int, whole: bool = False) -> None:
+        (self.wholes if whole else self.widths).setdefault(n)
 
     def array(self, kind: str, name: str) -> str:
         if (kind, name) not in self.arrays:

@@ -234,19 +234,18 @@ def _call(
     full: frozenset[int],
     dry: bool,
 ) -> dict[str, Tensor]:
-    """Run a kernel; its outputs [T, B, n] and sums over time [B, n] by name."""
+    """Run a kernel; by name its outputs [T, B, n], sums over time [B, n] and, of adjoints of
+    vectors, over sequences too [n]."""
     program, device = kernel.program, tensors[0].device
 
     def empty(*shape: int, dtype: torch.dtype = call.dot) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=device)
 
     outputs = {n: empty(call.steps, call.batch, w) for n, w in program.outputs.items()}
-    sums = {
-        n: torch.zeros(call.batch, w, dtype=torch.float32, device=device)
-        for n, w in program.sums.items()
-    }
+    sums = _sums(program, call.batch, device)
     arrays |= {("output", name): output for name, output in outputs.items()}
-    arrays |= {("sum", name): total for name, total in sums.items()}
+    for names, rows in sums:
+        arrays |= {("sum", name): total for name, total in zip(names, rows, strict=True)}
     for name, (width, rounded) in program.scratch.items():
         dtype = call.dot if rounded else torch.float32
         arrays["scratch", name] = empty(2, call.batch, width, dtype=dtype)
@@ -256,6 +255,21 @@ def _call(
             arrays, weights, call.steps, call.batch,
             full=full, dot=call.dot, device=device, share=call.share,
         )  # fmt: skip
-    for alias, name in program.aliases.items():
-        outputs[alias] = outputs[name]
-    return outputs | sums
+    for names, rows in sums:
+        totals = rows.sum(1, dtype=tensors[0].dtype) if names[0].startswith("dvector.") else rows
+        outputs |= zip(names, totals, strict=True)
+    return outputs | {alias: outputs[name] for alias, name in program.aliases.items()}
+
+
+def _sums(
+    program: Program, batch: int, device: torch.device
+) -> list[tuple[tuple[str, ...], Tensor]]:
+    """Names of sums of one kind and width, and room for them [k, B, n]."""
+    make = torch.zeros if program.rows else torch.empty  # rows are added up in memory
+    kinds: dict[tuple[str, int], list[str]] = {}
+    for name, width in program.sums.items():
+        kinds.setdefault((name.partition(".")[0], width), []).append(name)
+    return [
+        (tuple(names), make(len(names), batch, width, dtype=torch.float32, device=device))
+        for (_, width), names in kinds.items()
+    ]

@@ -134,7 +134,7 @@ class Kernel:
                 # The model of what fits on the chip was wrong: count on less of it.
                 if type(error.__cause__).__name__ != "OutOfResources" or room < 0.1:
                     raise
-                room /= 2
+                room *= 0.75
                 self._launches.pop(case, None)
 
     def _launch(self, case: _Case, room: float) -> _Launch:
@@ -242,13 +242,14 @@ def _triton_type(dtype: torch.dtype) -> Any:
 def pack(
     group: Group, tiling: Tiling, weights: Mapping[str, Tensor], dot: torch.dtype, split: bool
 ) -> Tensor:
-    """Weights in the order in which programs read them: [programs, units, blocks, inner].
+    """Weights in the order in which programs read them: [programs, units, blocks, inner], or as
+    if there were one program, for a product that each computes whole.
 
     With `split` there are two of them, whose sum is the matrix: see `prelude.dot`.
     """
     n, inner, first = group.width, group.inner, group.blocks[0]
-    units, padded = tiling.units[n], tiling.chunks[group.number].inner
-    shape = (tiling.programs, units, group.padded, padded)
+    units, padded = tiling.columns(group) // group.padded, tiling.chunks[group.number].inner
+    shape = (1 if group.whole else tiling.programs, units, group.padded, padded)
     weight = weights[first.map]
     exact = (n, len(group.blocks), inner) == (shape[0] * units, group.padded, padded)
     if exact and len(group.runs) == 1 and first.offset is None and weight.is_contiguous():

@@ -4,17 +4,21 @@ Programs of a group share a part of the batch. In a segment over *units* each pr
 slice of rows of one width, all products first; in a segment over *rows* each program takes whole
 sequences. What another program (or another way of sharing) reads goes through memory, and a
 barrier stands before the segment that reads it; all else stays in registers.
+
+A segment of short rows that only products read is computed *whole* by each program: that takes less
+time than to wait for others to have computed their part of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from metarnn.graph import Graph, stages
 
 SUMS = ("dvector.", "dcontext.")  # outputs that are summed over time
 GATES = 8  # the most that a product is cut into
+SHORT = 32  # the longest rows that each program computes whole: more take as long as a barrier
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Segment:
     products: tuple[int, ...] = ()
     rest: tuple[int, ...] = ()
     loose: tuple[int, ...] = ()  # results that nothing computes: sources and slices
+    whole: bool = False  # whether each program computes all units of it
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,13 @@ class Layout:
             for a in dict.fromkeys(node.args):
                 self._users[a].append(user)
         self.stores = self._results()
-        self.segments = self._segments()
+        segments = self._segments()
         self.home = {
             k: number
-            for number, segment in enumerate(self.segments)
+            for number, segment in enumerate(segments)
             for k in (*segment.products, *segment.rest, *segment.loose)
         }
+        self.segments = [replace(s, whole=self._whole(s, segments)) for s in segments]
         self.carried = {i for i in range(len(graph.next_states)) if self._carried(i)}
         self.memory = {
             k for k, node in enumerate(self.nodes)
@@ -91,10 +97,12 @@ class Layout:
     def in_registers(self, k: int, use: Use) -> bool:
         """Whether a user finds a node's numbers in its own registers."""
         node, user = self.nodes[k], self.nodes[use.user]
+        here, there = self.segments[self._at(k)], self.segments[self._at(use.user)]
+        if here.whole and user.op == "linear":
+            return True
         if user.op == "linear" or node.op == "join":
             return False
-        here, there = self.segments[self._at(k)], self.segments[self._at(use.user)]
-        if here.width != there.width:
+        if (here.width, here.whole) != (there.width, there.whole):
             return False
         if not here.width:  # rows: nothing in registers outlives the segment, or is cut
             whole = use.start == 0 and use.width == node.width
@@ -116,11 +124,14 @@ class Layout:
             found.setdefault(k, []).append(("state", str(index)))
         self.aliases: dict[str, str] = {}
         first: dict[int, str] = {}
-        for name, k in self.graph.outputs.items():
-            kind = "sum" if name.startswith(SUMS) else "output"
-            if kind == "output" and first.setdefault(k, name) != name:
+        # What is put out at every step need not be summed up in the loop, too.
+        for name, k in sorted(
+            self.graph.outputs.items(), key=lambda each: each[0].startswith(SUMS)
+        ):
+            if first.setdefault(k, name) != name:
                 self.aliases[name] = first[k]
             else:
+                kind = "sum" if name.startswith(SUMS) else "output"
                 found.setdefault(k, []).append((kind, name))
         return found
 
@@ -145,6 +156,24 @@ class Layout:
             same = (k for k in loose if self.nodes[k].width == width)
             found.append(Segment(width, loose=tuple(same)))
         return found
+
+    def _whole(self, segment: Segment, segments: list[Segment]) -> bool:
+        """Whether each program computes a segment whole: its rows are short, it needs nothing that
+        is shared out but for products, and elsewhere only products read it."""
+        n, nodes = segment.width, self.nodes
+        mine = {*segment.products, *segment.rest}
+        if not 0 < n <= SHORT or not segment.products or mine & {*self.graph.next_states}:
+            return False
+        if any(nodes[k].width != n or nodes[k].op == "join" for k in mine):
+            return False
+        read = {self.root(a)[0] for k in segment.rest for a in nodes[k].args} - mine
+        if any(not nodes[k].source or nodes[k].op == "state" for k in read):
+            return False
+        outside = [use for k in mine for use in self.uses(k) if use.user not in mine]
+        return bool(outside) and all(
+            nodes[use.user].op == "linear" and segments[self.home[use.user]].width > n
+            for use in outside
+        )
 
     def _waits(self, k: int, n: int, now: int, level: dict[int, int]) -> bool:
         """Whether a product is left to a later stage, which reads it in rows not of this width."""

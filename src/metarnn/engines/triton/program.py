@@ -8,6 +8,8 @@ from itertools import pairwise
 
 from metarnn.engines.plan import Key
 
+SHORTEST = 16  # the fewest numbers that tensor cores sum over
+
 
 @dataclass(frozen=True)
 class Block:
@@ -29,6 +31,9 @@ class Group:
     width: int  # of the segment
     inner: int  # how many numbers are summed over
     blocks: tuple[Block, ...]
+    whole: bool = False  # whether each program computes all of it
+    at_hand: bool = False  # whether its argument is in registers
+    beside: int | None = None  # the group that it is computed together with, of the same argument
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -74,3 +79,8 @@ class Program:
 
 def power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
+
+
+def short(n: int) -> int:
+    """The numbers of a short row, with those that make it long enough for tensor cores."""
+    return max(SHORTEST, power(n))

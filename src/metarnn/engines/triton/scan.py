@@ -103,7 +103,7 @@ class Scan:
             )
         self._launched = True
         for name, total in sums.items():
-            arrays["sum", name].copy_(total.sum(0))
+            torch.sum(total, 0, out=arrays["sum", name])
 
     @cached_property
     def loop(self) -> Any:

@@ -39,7 +39,7 @@ def expression(node: Node, args: list[str], nodes: tuple[Node, ...]) -> str:
     return f"{CALLS[node.op]}({', '.join(args)})"
 
 
-def spread(value: str, width: int) -> str:
+def spread(value: str, width: int | str) -> str:
     """A value as a full tile; `width` 0 means one number a sequence."""
     shape = f"(BB, U{width})" if width else "(BB, 1)"
     if value[0] in "efdnsvyzt" and not value.startswith("float"):
@@ -47,8 +47,8 @@ def spread(value: str, width: int) -> str:
     return f"tl.full({shape}, {value}, tl.float32)"
 
 
-def store(address: str, value: str, width: int, cache: str = "") -> str:
-    mask = f"m{width}" if width else "mb"
+def store(address: str, value: str, width: int | str, cache: str = "", mask: str = "") -> str:
+    mask = mask or (f"m{width}" if width else "mb")
     cached = f', cache_modifier="{cache}"' if cache else ""
     full = f"{spread(value, width)}.to({element(address)})"
     return f"tl.store({address}, {full}, mask={mask}{cached})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from metarnn.engines.triton.program import Group, Program, power
+from metarnn.engines.triton.program import SHORTEST, Group, Program, power, short
 
 # Fitted to 240 tilings of an LSTM measured on an H200: a barrier with what it waits for costs about
 # 1.7 µs; the second-level cache gives a program 60 bytes a nanosecond, a little less of what other
@@ -14,7 +14,8 @@ EXCHANGED, STREAMED = 1.3, 0.9  # what a byte of inputs and a byte of weights co
 SPEED = {2: 3e6, 4: 1.5e6, 8: 0.5e6}  # operations a µs of one program, by the size of a weight
 ROW = 0.4  # µs for one row of a segment over rows
 SHARED = 200 << 10
-SHORTEST = 16  # the fewest numbers that tensor cores sum over
+COPIES = 3  # pieces of a product that are on their way at once
+LEAST = 64  # numbers of a piece that there should be room for
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Tiling:
     warps: int
     stages: int
     cost: float  # µs a step, as far as the model knows
+
+    def columns(self, group: Group) -> int:
+        """How many numbers of a product's row a program computes, with padding."""
+        return _columns(group, self.units)
 
     @property
     def constants(self) -> dict[str, int | bool]:
@@ -81,18 +86,17 @@ def _shared(
     program: Program, batch: int, size: int, rows: int, programs: int, groups: int, room: float
 ) -> Tiling:
     units = _units(program, programs)
-    columns = [units[g.width] * g.padded for g in program.groups]
+    columns = [_columns(g, units) for g in program.groups]
     most = max((rows * n for n in columns), default=0)
     # Many values of many units at once would not fit into the registers of four warps.
     warps = 8 if most >= 8192 or rows * max(units.values()) >= 2048 else 4
-    chunks = tuple(
-        _parted(_chunks(g, n, rows, size, room), rows * n, size, warps)
-        for g, n in zip(program.groups, columns, strict=True)
-    )
+    chunks = _all_chunks(program.groups, columns, rows, size, room, warps)
     cost = BARRIER * program.barriers + 0.002 * programs * groups
-    for n, c in zip(columns, chunks, strict=True):
-        moved = EXCHANGED * rows * c.inner + (0 if c.held else STREAMED * c.inner * n)
-        cost += moved * size / BANDWIDTH + c.inner * LATENCY
+    for g, n, c in zip(program.groups, columns, chunks, strict=True):
+        there = g.at_hand or g.beside is not None  # what it reads, somebody has loaded
+        moved = 0 if there else EXCHANGED * rows * c.inner
+        moved += 0 if c.held else STREAMED * c.inner * n
+        cost += moved * size / BANDWIDTH + (0 if there else c.inner * LATENCY)
         # From 64 rows on the tensor cores take a product whole.
         cost += 2 * rows * c.inner * n / (SPEED[size] * (2 if rows >= 64 else 1))
     if program.rows:
@@ -100,27 +104,66 @@ def _shared(
     if most > 16384:
         cost += most / 1000  # results that no longer fit into registers
     cost *= -(-batch // (rows * groups))  # one launch after the other
-    return Tiling(programs, groups, rows, units, chunks, warps, 3, cost)
+    return Tiling(programs, groups, rows, units, chunks, warps, COPIES, cost)
 
 
 def _units(program: Program, programs: int) -> dict[int, int]:
     """Each program's share of every width; a product needs eight columns at least."""
-    blocks = {n: min((g.padded for g in program.groups if g.width == n), default=8)
+    shared = [g for g in program.groups if not g.whole]
+    blocks = {n: min((g.padded for g in shared if g.width == n), default=8)
               for n in program.widths}  # fmt: skip
     return {n: max(power(-(-n // programs)), 8 // min(8, blocks[n])) for n in program.widths}
 
 
-def _chunks(group: Group, columns: int, rows: int, size: int, room: float) -> Chunks:
-    whole = max(16, power(group.inner))
-    # Longer rows come in too late to be multiplied all at once; padded ones are work for nothing.
-    fits = whole * (rows + columns) * size <= room * SHARED
-    if fits and whole * size * size <= room * 2048 and whole <= 1.1 * max(16, group.inner):
-        return Chunks(whole, whole, True)
+def _columns(group: Group, units: dict[int, int]) -> int:
+    return (short(group.width) if group.whole else units[group.width]) * group.padded
+
+
+def _all_chunks(
+    groups: tuple[Group, ...],
+    columns: list[int],
+    rows: int,
+    size: int,
+    room: float,
+    warps: int,
+) -> tuple[Chunks, ...]:
+    """The pieces of all products; those that are computed together have the same.
+
+    On the chip are all weights that are held, and what one product has on its way.
+    """
+    together = {g.number: columns[g.number] for g in groups if not g.at_hand and g.beside is None}
+    for g in groups:
+        if g.beside is not None:
+            together[g.beside] += columns[g.number]
+    found = {g.number: Chunks(short(g.inner), short(g.inner), True) for g in groups if g.at_hand}
+    left, moving = int(room * SHARED), 0
+    order = sorted(together, key=lambda j: -together[j] * groups[j].inner)
+    for place, j in enumerate(order):
+        inner, n = groups[j].inner, together[j]
+        whole = short(inner)
+        later = max((COPIES * LEAST * (rows + together[i]) for i in order[place + 1 :]), default=0)
+        beside = max(moving, whole * rows * size, later * size)
+        if _holdable(inner, size) and whole * n * size + beside <= left:
+            chunks = Chunks(whole, whole, True)
+            left, moving = left - whole * n * size, max(moving, whole * rows * size)
+        else:
+            chunks = _streamed(inner, n, rows, size, left if len(order) == 1 else left // 2)
+            moving = max(moving, COPIES * chunks.chunk * (rows + n) * size)
+        found[j] = _parted(chunks, rows * columns[j], size, warps)
+    return tuple(found[g.number if g.beside is None else g.beside] for g in groups)
+
+
+def _holdable(inner: int, size: int) -> bool:
+    """Longer rows come in too late to be multiplied at once; padded ones are work for nothing."""
+    return short(inner) * size * size <= 2048 and short(inner) <= 1.1 * max(SHORTEST, inner)
+
+
+def _streamed(inner: int, columns: int, rows: int, size: int, left: int) -> Chunks:
     chunk = (512 if rows <= 32 and columns <= 64 else 256) // size
-    while chunk > 16 and 3 * chunk * (rows + columns) * size > room * SHARED:
+    while chunk > SHORTEST and COPIES * chunk * (rows + columns) * size > left:
         chunk //= 2
-    chunk = min(chunk, whole)
-    return Chunks(chunk, -(-group.inner // chunk) * chunk, False)
+    chunk = min(chunk, short(inner))
+    return Chunks(chunk, -(-inner // chunk) * chunk, False)
 
 
 def _parted(chunks: Chunks, results: int, size: int, warps: int) -> Chunks:
@@ -136,9 +179,7 @@ def _independent(program: Program, batch: int, processors: int) -> Tiling:
     """Where no program waits for another, many small ones do best."""
     if processors == 1:
         units = {n: power(n) for n in program.widths}
-        chunks = tuple(
-            Chunks(max(16, power(g.inner)), max(16, power(g.inner)), True) for g in program.groups
-        )
+        chunks = tuple(Chunks(short(g.inner), short(g.inner), True) for g in program.groups)
         return Tiling(1, 1, 16, units, chunks, 4, 1, 0.0)
     widest = max(program.widths, default=1)
     programs = 1 if program.rows else -(-widest // 64)

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from metarnn.engines.triton.layout import GATES, Segment
-from metarnn.engines.triton.program import Block, Group
-from metarnn.engines.triton.text import expression, number, store
-from metarnn.engines.triton.tiling import SHORTEST
+from metarnn.engines.triton.program import SHORTEST, Block, Group, short
+from metarnn.engines.triton.text import expression, number, spread, store
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
 
 
 class Units:
-    """A segment over units: values are tiles [BB, U] of this program's units."""
+    """A segment over units: values are tiles [BB, U] of this program's units, or of all units."""
 
     def __init__(self, emitter: Emitter, segment: Segment, number: int) -> None:
         self.e, self.segment, self.number = emitter, segment, number
         self.layout, self.nodes, self.n = emitter.layout, emitter.nodes, segment.width
-        emitter.width(self.n)
+        self.tag = f"{self.n}w" if segment.whole else f"{self.n}"  # ends names of sizes and indices
+        emitter.width(self.n, segment.whole)
         self.out: list[str] = []
+        self.groups = self._groups()
+        self.beside: dict[int, tuple[Units, Group]] = {}  # by the number of a group
+        self.done: set[int] = set()  # groups that were computed beside others
+
+    def pair(self, other: Units) -> None:
+        """Have products computed beside those of another segment that read the same rows."""
+        for i, (group, argument) in enumerate(self.groups):
+            same = [g for g, a in other.groups if a == argument and not (g.whole or g.at_hand)]
+            if same and not group.at_hand and group.beside is None:
+                paired = replace(group, beside=same[0].number)
+                self.groups[i] = paired, argument
+                self.e.groups[group.number] = paired
+                self.beside[group.number] = other, same[0]
 
     def lines(self) -> tuple[list[str], list[str], list[str]]:
         """What need not wait for others, what they wait for, and what they need not be told of."""
         awaited = self.layout.awaited.get(self.number, set())
-        groups = self._groups()
-        late = [(g, a) for g, a in groups if self.layout.root(a)[0] in awaited]
-        for group, argument in (each for each in groups if each not in late):
+        late = [(g, a) for g, a in self.groups if self.layout.root(a)[0] in awaited]
+        for group, argument in (each for each in self.groups if each not in late):
             self._product(group, argument)
         ahead, self.out = self.out, []
         for group, argument in late:
             self._product(group, argument)
         segment = self.segment
+        if segment.whole:
+            self.e.rows |= {k: self.value(k) for k in (*segment.products, *segment.rest)}
         nodes = (*segment.products, *segment.rest, *segment.loose)
         stores = [(k, place, waits) for k in nodes for place, waits in self.e.targets(k)]
         for k, place, _ in (each for each in stores if each[2]):
@@ -51,18 +66,22 @@ class Units:
             self.out.append(store(f"{place} + rb", self.value(k), 0, cache))
             return
         for start, value in self._parts(k):
-            address = f"{place} + rb * {node.width} + {start} + u{n}"
-            self.out.append(store(address, value, n, cache))
+            address = f"{place} + rb * {node.width} + {start} + u{self.tag}"
+            self.out.append(store(address, value, self.tag, cache, self._mine()))
 
     def _add(self, k: int, name: str) -> None:
         """Add a node to its sum over time."""
-        array, n = self.e.array("sum", name), self.n
+        array = self.e.array("sum", name)
         for start, value in self._parts(k):
             total = f"total{array[1:]}_{start}"
-            self.e.before.append(f"{total} = tl.zeros((BB, U{n}), tl.float32)")
+            self.e.before.append(f"{total} = tl.zeros((BB, U{self.tag}), tl.float32)")
             self.out.append(f"{total} += {value}")
-            address = f"{array} + rb * {self.nodes[k].width} + {start} + u{n}"
-            self.e.after.append(store(address, total, n))
+            address = f"{array} + rb * {self.nodes[k].width} + {start} + u{self.tag}"
+            self.e.after.append(store(address, total, self.tag, mask=self._mine()))
+
+    def _mine(self) -> str:
+        """Which numbers of a row this program stores."""
+        return f"m{self.tag} & (me == 0)" if self.segment.whole else f"m{self.tag}"
 
     def _parts(self, k: int) -> list[tuple[int, str]]:
         """A node as tiles: (where in the row it begins, its value)."""
@@ -85,8 +104,9 @@ class Units:
             # More blocks would leave a program too few units of each.
             for first in range(0, len(blocks), GATES):
                 part = tuple(blocks[first : first + GATES])
-                inner = self.nodes[argument].width
-                group = Group(len(self.e.groups), self.n, inner, part)
+                inner, at_hand = self.nodes[argument].width, self._at_hand(argument)
+                number = len(self.e.groups)
+                group = Group(number, self.n, inner, part, self.segment.whole, at_hand)
                 self.e.groups.append(group)
                 found.append((group, argument))
         return found
@@ -99,8 +119,14 @@ class Units:
         """
         (argument,) = self.nodes[k].args
         root, start = self.layout.root(argument)
-        short = self.nodes[root].op == "linear" and self.nodes[root].width <= SHORTEST
-        return (root, start) if short and root != argument else (argument, None)
+        few = self.nodes[root].op == "linear" and self.nodes[root].width <= SHORTEST
+        all_read = (few or self._at_hand(root)) and root != argument
+        return (root, start) if all_read else (argument, None)
+
+    def _at_hand(self, k: int) -> bool:
+        """Whether all of a node's row is in registers."""
+        home = self.layout.home.get(k)
+        return home is not None and self.layout.segments[home].whole
 
     def _slice(self, k: int, start: int, offset: int | None) -> Block:
         node = self.nodes[k]
@@ -110,55 +136,107 @@ class Units:
         )
 
     def _product(self, group: Group, argument: int) -> None:
-        j, n, size = group.number, self.n, group.padded
+        """A product, and those that are computed beside it."""
+        if group.number in self.done:
+            return
+        if group.at_hand:
+            self._weights(group)
+            root, j = self.layout.root(argument)[0], group.number
+            self.out.append(f"d{j} = dot({self._row(root)}, w_{j}, v_{j}, SPLIT)")
+            self._results(group, self.out)
+            return
+        others = []
+        if group.number in self.beside:
+            lead, first = self.beside[group.number]
+            mine = [g for g, _ in self.groups if g.beside == first.number and g is not group]
+            others = [(lead, first), *((self, g) for g in mine)]
+        self._computed(group, argument, [(self, group), *others])
+        for units, each in others:
+            units.done.add(each.number)
+
+    def _computed(self, group: Group, argument: int, all: list[tuple[Units, Group]]) -> None:
+        """Products of the same rows, read once, in pieces of one size."""
+        j = group.number
         root, start = self.layout.root(argument)
         width = self.nodes[root].width
         rows = "" if self.nodes[root].op == "vector" else f"alike(rb * {width}, PARTS{j}) + "
-        packed = self.e.array("pack", str(j))
-        held = f"HELD{j}"
-        self.e.fixed |= dict.fromkeys([
-            f"k{j} = inner(CHUNK{j}, PARTS{j})",
-            f"o{j} = columns(U{n} * {size}, INNER{j}, CHUNK{j}, PARTS{j})",
-            f"p{j} = {packed} + me.to(tl.int64) * (INNER{j} * U{n} * {size}) + o{j}",
-            f"l{j} = P * INNER{j} * U{n} * {size}",
-            f"if {held}:",
-            f"    w_{j} = tl.load(p{j})",
-            f"    v_{j} = tl.load(p{j} + l{j}) if SPLIT else w_{j}",
-        ])  # fmt: skip
+        for units, each in all:
+            units._weights(each)
         load = (
             f"tl.load(x{j}, mask=alike(mb, PARTS{j}) & (k{j} < {group.inner}), other=0.0, "
             'cache_modifier=".cg").to(DOT)'
         )
         chunk = load.replace(f"x{j},", f"x{j} + k,").replace(f"(k{j} <", f"(k{j} + k <")
+        once, before, along, after = [], [], [], []
+        for units, each in all:
+            i, count = each.number, f"U{units.tag} * {each.padded}"
+            once.append(f"    d{i} = dot(r{j}, w_{i}, v_{i}, SPLIT)")
+            before.append(f"    d{i} = nothing(BB, {count}, PARTS{i})")
+            along += [
+                f"        w_{i} = tl.load(p{i} + k)",
+                f"        v_{i} = tl.load(p{i} + l{i} + k) if SPLIT else w_{i}",
+                f"        d{i} += dot(r{j}, w_{i}, v_{i}, SPLIT)",
+            ]
+            after.append(f"d{i} = together(d{i}, PARTS{i})")
         self.out += [
             f"x{j} = {self.e.place(root)} + {start} + {rows}k{j}",
-            f"if {held}:",
-            f"    d{j} = dot({load}, w_{j}, v_{j}, SPLIT)",
+            f"if HELD{j}:",
+            f"    r{j} = {load}",
+            *once,
             "else:",
-            f"    d{j} = nothing(BB, U{n} * {size}, PARTS{j})",
+            *before,
             f"    for k in range(0, INNER{j}, CHUNK{j}):",
-            f"        w_{j} = tl.load(p{j} + k)",
-            f"        v_{j} = tl.load(p{j} + l{j} + k) if SPLIT else w_{j}",
-            f"        d{j} += dot({chunk}, w_{j}, v_{j}, SPLIT)",
-            f"d{j} = together(d{j}, PARTS{j})",
+            f"        r{j} = {chunk}",
+            *along,
+            *after,
         ]
-        names = self._split(f"d{j}", size)
+        for units, each in all:
+            units._results(each, self.out)
+
+    def _weights(self, group: Group) -> None:
+        """Where the weights of a product lie; those that are held are loaded once."""
+        j, count = group.number, f"U{self.tag} * {group.padded}"
+        packed = self.e.array("pack", str(j))
+        mine, programs = f"me.to(tl.int64) * (INNER{j} * {count}) + ", "P"
+        if group.whole:
+            mine, programs = "", "1"
+        self.e.fixed |= dict.fromkeys([
+            f"k{j} = inner(CHUNK{j}, PARTS{j})",
+            f"o{j} = columns({count}, INNER{j}, CHUNK{j}, PARTS{j})",
+            f"p{j} = {packed} + {mine}o{j}",
+            f"l{j} = {programs} * INNER{j} * {count}",
+            f"if HELD{j}:",
+            f"    w_{j} = tl.load(p{j})",
+            f"    v_{j} = tl.load(p{j} + l{j}) if SPLIT else w_{j}",
+        ])  # fmt: skip
+
+    def _row(self, k: int) -> str:
+        """A row that is in registers, as the argument of a product."""
+        width = self.nodes[k].width
+        tile = spread(self.e.rows[k], f"{width}w")
+        inside = tile if short(width) == width else f"tl.where(w{width}w, {tile}, 0.0)"
+        return f"{inside}.to(DOT)"
+
+    def _results(self, group: Group, out: list[str]) -> None:
+        """The blocks of a product, each with its bias."""
+        names = self._split(f"d{group.number}", group.padded, out)
         for name, block in zip(names, group.blocks, strict=False):
             if self.nodes[block.product]["bias"]:
                 bias = self.e.array("bias", self.nodes[block.product]["map"])
                 term = f"b{block.product}_{block.start}"
-                load = f"tl.load({bias} + {block.start} + u{n}, mask=w{n}, other=0.0)"
+                place = f"{bias} + {block.start} + u{self.tag}"
+                load = f"tl.load({place}, mask=w{self.tag}, other=0.0)"
                 self.e.fixed[f"{term} = {load}.to(tl.float32)"] = None
-                self.out.append(f"{name} += {term}")
-            self.e.known[block.product, block.start, n] = name
+                out.append(f"{name} += {term}")
+            self.e.known[block.product, block.start, self.n] = name
 
-    def _split(self, name: str, count: int) -> list[str]:
+    def _split(self, name: str, count: int, out: list[str]) -> list[str]:
         """The names of the blocks of a product, in order."""
         if count == 1:
             return [name]
         even, odd = f"{name}e", f"{name}o"
-        self.out.append(f"{even}, {odd} = split2({name}, BB, U{self.n}, {count // 2})")
-        evens, odds = self._split(even, count // 2), self._split(odd, count // 2)
+        out.append(f"{even}, {odd} = split2({name}, BB, U{self.tag}, {count // 2})")
+        evens, odds = (self._split(half, count // 2, out) for half in (even, odd))
         return [half for pair in zip(evens, odds, strict=True) for half in pair]
 
     def _block(self, k: int, start: int) -> str:
@@ -187,7 +265,7 @@ class Units:
     def _compute(self, k: int, root: int, start: int) -> str:
         node = self.nodes[k]
         here = self.layout.home.get(root)
-        same = here is not None and self.layout.segments[here].width == self.n
+        same = here is not None and self._alike(here)
         if same and node.elementwise and (node.width in (1, self.n)):
             name, text = f"y{k}", expression(node, [self.value(a) for a in node.args], self.nodes)
         else:  # from memory; the name ends with the segment, since another step may write between
@@ -199,9 +277,9 @@ class Units:
 
     def _load(self, place: str, root: int, start: int, width: int, cache: str = "") -> str:
         row = "" if self.nodes[root].op == "vector" else f" + rb * {self.nodes[root].width}"
-        unit, mask = ("", "mb") if width == 1 != self.n else (f" + u{self.n}", f"m{self.n}")
+        unit, mask = ("", "mb") if width == 1 != self.n else (f" + u{self.tag}", f"m{self.tag}")
         if self.nodes[root].op == "vector":
-            mask = f"w{self.n}" if unit else "None"
+            mask = f"w{self.tag}" if unit else "None"
             if not unit:
                 return f"tl.load({place} + {start}).to(tl.float32)"
         cached = f', cache_modifier="{cache}"' if cache else ""
@@ -211,18 +289,23 @@ class Units:
 
     def _fixed(self, root: int, start: int, width: int) -> str:
         """A value that is the same at all steps, loaded once."""
-        name = f"v{root}_{start}_{width}_{self.n}"
+        name = f"v{root}_{start}_{width}_{self.tag}"
         text = self._load(self.e.place(root), root, start, width)
         self.e.fixed[f"{name} = {text}"] = None
         return name
+
+    def _alike(self, number: int) -> bool:
+        """Whether a segment's values are tiles of the same units."""
+        other = self.layout.segments[number]
+        return (other.width, other.whole) == (self.n, self.segment.whole)
 
     # What depends on inputs alone is loaded and computed one step ahead ---------------------
 
     def _is_early(self, k: int) -> bool:
         known = self.e.is_early
-        if (k, self.n) not in known:
-            known[k, self.n] = self._told_by_inputs(k)
-        return known[k, self.n]
+        if (k, self.tag) not in known:
+            known[k, self.tag] = self._told_by_inputs(k)
+        return known[k, self.tag]
 
     def _told_by_inputs(self, k: int) -> bool:
         root, _ = self.layout.root(k)
@@ -232,7 +315,7 @@ class Units:
         if not node.elementwise or root != k or node.width not in (1, self.n):
             return False
         home = self.layout.home.get(root)
-        if home is None or self.layout.segments[home].width != self.n:
+        if home is None or not self._alike(home):
             return False
         roots = [self.layout.root(a)[0] for a in node.args]
         return any(self.nodes[r].op == "input" or self._is_early(r) for r in roots) and all(
@@ -252,7 +335,7 @@ class Units:
             return number(node["value"])
         if self.nodes[root].op in ("vector", "context"):
             return self._fixed(root, start, node.width)
-        name = f"@{root}_{start}_{node.width}_{self.n}"
+        name = f"@{root}_{start}_{node.width}_{self.tag}"
         if name in self.e.early:
             return name
         if self.nodes[root].op == "input":

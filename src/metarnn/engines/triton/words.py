@@ -45,7 +45,7 @@ def _kernel(program: Program, batch: int, size: int, available: int) -> str:
     parts = [f"{shared}, {tiling.rows} sequences a group"]
     for group, chunks in zip(program.groups, tiling.chunks, strict=True):
         weights = " and ".join(dict.fromkeys(block.map for block in group.blocks))
-        bytes = chunks.inner * tiling.units[group.width] * group.padded * size
+        bytes = chunks.inner * tiling.columns(group) * size
         parts.append(f"{_place(chunks, size)} {weights}, {bytes / 1024:.0f} KB a program")
     parts.append(f"{program.barriers} meetings a step")
     if launches > 1:

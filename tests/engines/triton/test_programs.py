@@ -1,0 +1,125 @@
+"""Several programs that share the units find what one program finds.
+
+The interpreter runs programs one after the other, so that they read what others have not written
+yet. But no number is written twice in two steps, and a program that is run again reads what was
+written the last time: after as many launches as there are barriers, all is as if they had met.
+"""
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from metarnn import Cell, Recurrent, cells, hyper
+from metarnn.engines.triton import fused, kernel, tiling
+from metarnn.engines.triton.program import Program
+from metarnn.graph import GraphCell
+from tests.helpers import interpreter
+from tests.helpers.cases import EVERY, LINEAR, make, randn, random_state
+from tests.helpers.compare import assert_close, inputs, measure
+from tests.helpers.random_graphs import random_graph
+
+pytestmark = [
+    pytest.mark.medium,
+    pytest.mark.skipif(interpreter.ON_GPU, reason="on a GPU programs meet"),
+    # What is read before it is written may be any number.
+    pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning"),
+]
+PROGRAMS, STEPS = 3, 2  # scratch has a slot for each of two steps
+
+
+def launches(program: Program) -> int:
+    return 1 + STEPS * (1 + program.barriers)
+
+
+@pytest.fixture
+def shared(device, monkeypatch):
+    """Kernels whose work is shared by programs that never wait, each launched many times."""
+    from metarnn.engines.triton import prelude
+
+    once = kernel.Kernel._run
+
+    def prepared(self, launch, split, arrays, *rest):
+        for _ in range(launches(self.program)):
+            for kind, name in arrays:
+                if kind == "sum":
+                    arrays[kind, name].zero_()
+            once(self, launch, split, arrays, *rest)
+
+    def tile(program, batch, size, processors, room=1.0):
+        return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room)
+
+    monkeypatch.setattr(prelude, "arrive", lambda counter, alone: None)
+    monkeypatch.setattr(prelude, "wait", lambda counter, target, fine, alone: fine)
+    monkeypatch.setattr(kernel.Kernel, "_run", prepared)
+    monkeypatch.setattr(kernel, "tile", tile)
+    fused.loop.cache_clear()
+    yield
+    fused.loop.cache_clear()
+
+
+def run(layer: Recurrent, batch: int = 2) -> Any:
+    """Values and all gradients from a random state."""
+    dtype = next(layer.parameters()).dtype
+    given = [randn(STEPS, batch, layer.input_size), *random_state(layer, batch)]
+    x, *state = inputs(*(t.float().to(dtype) for t in given))
+    return measure(lambda: layer(x, tuple(state)), [x, *state, *layer.parameters()])
+
+
+def agree(cell: Cell, batch: int = 2) -> None:
+    found = run(make(cell, engine="triton", dtype=torch.float32), batch)
+    assert_close(found, run(make(cell, engine="eager"), batch), 1e-5)
+
+
+# Two of many cells: the record of races has them all.
+@pytest.mark.parametrize("name", ["lstm", "gru-before"])
+def test_programs_find_what_eager_finds(name, shared):
+    agree(EVERY[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in LINEAR])
+def test_programs_find_of_every_cell_what_eager_finds(name, shared):
+    agree(EVERY[name])
+
+
+def test_with_fewer_launches_they_would_not(shared, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "launches", lambda program: 1)
+    with pytest.raises(AssertionError):
+        agree(EVERY["lstm"])
+
+
+WRITTEN = {
+    "hyperlstm": hyper.HyperLSTM(2, 6, 4, embedding=2),
+    "mogrifier": hyper.Mogrifier(cells.LSTM(4, 8), rounds=3, rank=2),
+    "rank 1": hyper.Mogrifier(cells.GRU(4, 8), rounds=2, rank=1),
+}
+LONG = pytest.param("hyperlstm", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("name", [LONG, "mogrifier", "rank 1"])
+def test_rows_that_each_program_computes_whole(name, shared):
+    agree(WRITTEN[name])
+
+
+def test_rows_that_are_computed_whole_beside_others(shared):
+    layers = [
+        hyper.MetaRecurrent(cells.LSTM(3, 40), form="lowrank", engine=engine, dtype=dtype)
+        for engine, dtype in (("triton", torch.float32), ("eager", torch.float64))
+    ]
+    for weight in layers[0].parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    layers[1].load_state_dict(layers[0].state_dict())
+    assert_close(run(layers[0]), run(layers[1]), 1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_programs_find_of_random_graphs_what_eager_finds(seed, shared):
+    agree(GraphCell(random_graph(seed)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3, 100))
+def test_programs_find_of_many_random_graphs_what_eager_finds(seed, shared):
+    agree(GraphCell(random_graph(seed)), batch=17)

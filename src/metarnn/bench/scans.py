@@ -15,6 +15,7 @@ from metarnn.bench.timing import captured
 from metarnn.cells import Cell
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton.fused import loop
+from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import Key
 from metarnn.engines.triton.scan import Scan
 
@@ -38,8 +39,8 @@ def copy_share(
             return None
         arrays = given(kernel, steps, batch, dtype, device)
         moved += sum(t.nbytes for (kind, _), t in arrays.items() if kind in MOVED)
-        run = partial(kernel, arrays, {}, steps, batch, full=frozenset[int](), dot=dtype)
-        seconds += _seconds(partial(run, device=torch.device(device)), device)
+        size = Size(steps, batch, dtype, dtype, torch.device(device))
+        seconds += _seconds(partial(kernel, arrays, {}, size, frozenset[int]()), device)
     source = torch.empty(COPIED if device == "cuda" else 1 << 20, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copy = 2 * source.nbytes / _seconds(partial(target.copy_, source), device)

@@ -9,11 +9,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from metarnn.engines.plan import Plan, Product
+from metarnn.engines.plan import Plan, Product, X
 from metarnn.graph import Schedule, linear
 
 History = Callable[[int, torch.dtype], Tensor]  # of a state [T, B, n], in a type
-Total = Callable[[Tensor, torch.dtype], Tensor]  # over time and sequences, in a type
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,30 @@ def results(plan: Plan, found: Found) -> list[Tensor]:
     return [*found.finals, *(each if each.dtype == dtype else each.to(dtype) for each in kept)]
 
 
+class Totals:
+    """Sums over time and sequences: biases of one sum have the same gradient, each its own copy."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, torch.dtype], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, adjoint: Tensor, dtype: torch.dtype) -> Tensor:
+        key = id(adjoint), dtype
+        if key in self._known:
+            return self._known[key][1].clone()
+        total = adjoint.sum(tuple(range(adjoint.dim() - 1)), dtype=dtype)
+        self._known[key] = adjoint, total  # the adjoint, so that no other has its id
+        return total
+
+
+def placed(part: Tensor, like: Tensor, columns: slice) -> Tensor:
+    """Some columns of a matrix whose others are 0."""
+    if part.shape == like.shape:
+        return part
+    whole = torch.zeros_like(like)
+    whole[:, columns] = part
+    return whole
+
+
 def gradients(
     plan: Plan,
     steps: int,
@@ -41,20 +64,12 @@ def gradients(
     outputs: Mapping[str, Tensor],
     adjoints: Sequence[Tensor],
     needed: Sequence[bool],
+    totals: Totals | None = None,
 ) -> list[Tensor | None]:
     """The gradients of a fused loop's tensors, from what its reverse loop has found."""
     count = len(adjoints)
     found: list[Tensor | None] = list(adjoints)
-
-    sums: dict[tuple[int, torch.dtype], Tensor] = {}
-
-    def total(adjoint: Tensor, dtype: torch.dtype) -> Tensor:
-        """Over time and sequences. Biases of one sum have the same gradient, each its own copy."""
-        key = id(adjoint), dtype
-        if key in sums:
-            return sums[key].clone()
-        sums[key] = adjoint.sum(tuple(range(adjoint.dim() - 1)), dtype=dtype)
-        return sums[key]
+    totals = Totals() if totals is None else totals
 
     @cache
     def history(state: int, dtype: torch.dtype) -> Tensor:
@@ -66,11 +81,11 @@ def gradients(
         if not need:
             found.append(None)
         elif kind in ("weight", "bias"):
-            found.append(gradient_of_map(plan, kind, name, tensor, outputs, history, total))
+            found.append(gradient_of_map(plan, kind, name, tensor, outputs, history, totals))
         else:
             grad = outputs.get(f"d{kind}.{name}")
             if grad is not None and kind == "vector" and grad.dim() > 1:
-                grad = total(grad, tensor.dtype)
+                grad = totals(grad, tensor.dtype)
             elif grad is not None and kind == "context" and grad.dim() > 2:
                 grad = grad.sum(0)
             found.append(grad)
@@ -84,7 +99,7 @@ def gradient_of_map(
     tensor: Tensor,
     outputs: Mapping[str, Tensor],
     history: History,
-    total: Total,
+    totals: Totals,
 ) -> Tensor | None:
     """The gradient of a map's weight or bias: one product over all steps for each use of it."""
     found = None
@@ -95,14 +110,11 @@ def gradient_of_map(
             continue
         adjoint = outputs[f"dproduct.{i}"]
         part = (
-            total(adjoint, tensor.dtype)
+            totals(adjoint, tensor.dtype)
             if kind == "bias"
             else _weight(product, i, adjoint.flatten(0, 1), outputs, history)
         )
-        if part.shape != tensor.shape:
-            whole = torch.zeros_like(tensor)
-            whole[:, product.columns] = part
-            part = whole
+        part = part if kind == "bias" else placed(part, tensor, product.columns)
         found = part if found is None else found + part
     return found
 
@@ -146,3 +158,20 @@ def composition(
         state = tuple(found[:count])
         rows.append(found[count:])
     return (*state, *(torch.stack(part) for part in zip(*rows, strict=True)))
+
+
+def driven_composition(
+    plan: Plan, steps: int, batch: int, tensors: Sequence[Tensor], dot: torch.dtype | None = None
+) -> tuple[Tensor, ...]:
+    """The same from states and `plan.driven`, with the products of x before it, computed in a type
+    of number."""
+    count = len(plan.loop.states)
+    found = dict(zip(plan.driven, tensors[count:], strict=True))
+    maps = {f"{k}_{n}": t for (k, n), t in found.items() if k in ("weight", "bias")}
+    x = found[X]
+    if dot is not None:
+        x, maps = x.to(dot), {name: t.to(dot) for name, t in maps.items()}
+    apply = linear(maps)
+    found |= {key: apply(node, x) for key, node in plan.drives}
+    sources = [found[key] for key in plan.sources]
+    return composition(plan, steps, batch, [*tensors[:count], *sources])

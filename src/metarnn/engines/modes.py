@@ -18,7 +18,11 @@ def transformed() -> bool:
     return traced or torch._C._get_dispatch_mode(PROXY) is not None
 
 
+def observed() -> bool:
+    """Whether torch's functions are looked at: by rules of gradients, by fake tensors."""
+    return torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack() > 0
+
+
 def watched(device: str) -> bool:
-    """Whether torch's functions are looked at: by rules of gradients, fake tensors, autocast."""
-    modes = torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()
-    return modes > 0 or torch.is_autocast_enabled(device)
+    """Whether they are, or autocast changes what they are given."""
+    return observed() or torch.is_autocast_enabled(device)

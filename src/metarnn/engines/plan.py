@@ -14,6 +14,7 @@ from metarnn.engines.recurrence import Recurrence, Zoneout, guarded
 from metarnn.graph import Graph, Linear, Node, Parts, Reverse, Saved, Schedule, cut, reverse, trace
 
 Key = tuple[str, str]  # the kind of a source, and its name
+X: Key = ("input", "x")
 
 # Inputs that are 0/1 masks: no gradient is asked for.
 MASKS = ("alive", "resets", "zoneout.", "columns.")

@@ -20,12 +20,10 @@ from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.kernels import drivable
 from metarnn.engines.cpu.passes import Size
 from metarnn.engines.modes import transformed, watched
-from metarnn.engines.plan import Key, Plan, plan_cell
+from metarnn.engines.plan import Plan, X, plan_cell
 from metarnn.engines.zeros import zeros
-from metarnn.graph import linear
 
 MOST = 1000  # kinds of calls that a layer keeps
-X: Key = ("input", "x")
 PLAIN = (nn.Parameter, Tensor)  # kinds of weights whose numbers lie where they say
 
 
@@ -127,18 +125,11 @@ class OnGpu(Again):
     products_only = False
 
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
-        from metarnn.engines.triton.fused import Call, fused  # imports Triton
+        from metarnn.engines.triton.driven import Call, driven  # imports Triton
 
-        found: dict[Key, Tensor] = dict(zip(self.keys, weights, strict=True))
-        apply = linear({f"{kind}_{name}": weight for (kind, name), weight in found.items()})
-
-        def hoisted() -> dict[Key, Tensor]:
-            return {key: apply(node, x) for key, node in self.plan.drives}
-
-        known = found | hoisted()
-        tensors = [*state, *(known[key] for key in self.plan.sources)]
         try:
-            results = fused(self.plan, Call(self.steps, self.batch, x.dtype, hoisted), tensors)
+            call = Call(self.steps, self.batch, x.dtype)
+            results = driven(self.plan, call, [*state, x, *weights])
         except triton.CannotLaunch:
             return None
         count = len(state)

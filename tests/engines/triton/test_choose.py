@@ -162,18 +162,18 @@ class Refused(Exception):
     pass
 
 
-@pytest.mark.parametrize("which", ["forward", "backward"])
+@pytest.mark.parametrize("which", ["Forward", "Back"])
 def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
     which, device, monkeypatch
 ):
     from metarnn.engines import triton
-    from metarnn.engines.triton import fused
+    from metarnn.engines.triton import passes
 
     def refuse(*args, **kwargs):
         raise triton.CannotLaunch("no such instruction") from Refused()
 
     monkeypatch.setattr(triton, "_broken", [])
-    monkeypatch.setattr(fused, which, refuse)
+    monkeypatch.setattr(getattr(passes, which), "run", refuse)
     x = torch.randn(3, 2, 3, device=device)
     layer = make(EVERY["lstm"], engine="triton").to(device, torch.float32)
     expected = make(EVERY["lstm"], engine="eager").to(device, torch.float32)

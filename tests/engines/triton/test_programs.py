@@ -40,12 +40,12 @@ def shared(device, monkeypatch):
 
     once = kernel.Kernel._run
 
-    def prepared(self, launch, split, arrays, *rest):
+    def prepared(self, launch, case, arrays, *rest):
         for _ in range(launches(self.program)):
             for kind, name in arrays:
                 if kind == "sum":
                     arrays[kind, name].zero_()
-            once(self, launch, split, arrays, *rest)
+            once(self, launch, case, arrays, *rest)
 
     def tile(program, batch, size, processors, room=1.0):
         return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room)

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.anyorder import composed, further
-from metarnn.engines.composition import composition
+from metarnn.engines.composition import driven_composition
 from metarnn.engines.cpu.memory import plain
 from metarnn.engines.cpu.passes import Back, Forward, Size, back_pass, forward_pass
 from metarnn.engines.plan import Plan
-from metarnn.graph import linear
 
 NOTHING = torch.empty(0, device="cpu")  # its address is 0
 
@@ -81,12 +80,7 @@ def _plain(plan: Plan, steps: int, batch: int) -> Any:
     count = len(plan.loop.states)
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-        found = dict(zip(plan.driven, tensors[count:], strict=True))
-        apply = linear({f"{k}_{n}": t for (k, n), t in found.items() if k in ("weight", "bias")})
-        for key, node in plan.drives:
-            found[key] = apply(node, found["input", "x"])
-        sources = [found[key] for key in plan.sources]
-        results = composition(plan, steps, batch, [*tensors[:count], *sources])
+        results = driven_composition(plan, steps, batch, tensors)
         return *(final.unsqueeze(0) for final in results[:count]), *results[count:]
 
     return run

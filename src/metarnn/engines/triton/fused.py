@@ -11,17 +11,15 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.anyorder import composed, further
-from metarnn.engines.composition import Found, composition, gradients, results
+from metarnn.engines.composition import Found, Totals, composition, gradients, results
 from metarnn.engines.plan import Plan
 from metarnn.engines.triton import CannotLaunch, give_up
 from metarnn.engines.triton.emit import emit
 from metarnn.engines.triton.kernel import Kernel
-from metarnn.engines.triton.program import Key, Program
+from metarnn.engines.triton.passes import Back, Forward, Size, back_pass, forward_pass
+from metarnn.engines.triton.program import Key
 from metarnn.engines.triton.scan import Scan, scannable
-from metarnn.engines.zeros import zeros
 from metarnn.graph import Graph, preactivations
-
-Arrays = dict[Key, Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,6 +31,9 @@ class Call:
     dot: torch.dtype
     hoisted: Callable[[], dict[Key, Tensor]] = dict  # computes again what was hoisted
     share: int = 1  # how many loops share the GPU
+
+    def size(self, state: Tensor) -> Size:
+        return Size(self.steps, self.batch, state.dtype, self.dot, state.device, self.share)
 
 
 class Loop:
@@ -133,20 +134,9 @@ def forward(
     made: Loop, call: Call, tensors: Sequence[Tensor], *, train: bool, dry: bool = False
 ) -> Found:
     """Run the loop; with `dry` only make room for what it would find."""
-    plan = made.plan
-    kernel = made.train if train else made.infer
-    count = len(made.graph.states)
-    arrays: Arrays = dict(zip(plan.sources, tensors[count:], strict=True))
-    shared = set(plan.shared.values())
-    full = frozenset(i for i in range(count) if train or i in shared)
-    states = _states(kernel.program, call, tensors[:count], full, arrays)
-    outputs = _call(kernel, arrays, plan, tensors, call, full, dry)
-    return Found(
-        [arrays["final", str(i)] for i in range(count)],
-        [outputs[name] for name, index in plan.results if index is None],
-        states,
-        [outputs[f"product.{i}"] for i in range(len(made.saved))] if train else [],
-    )
+    make = Forward if dry else forward_pass  # of sizes that are no numbers nothing is kept
+    there = make(made, call.size(tensors[0]), train)
+    return there.found(there.run(tensors, dry))
 
 
 def backward(
@@ -158,118 +148,11 @@ def backward(
     grads: Sequence[Tensor | None],
     needed: Sequence[bool],
     dry: bool = False,
+    totals: Totals | None = None,
 ) -> list[Tensor | None]:
     """The gradients of the loop's tensors, as far as they are needed."""
-    outputs, adjoints = _reverse(made, call, tensors, states, saved, grads, dry)
-    return gradients(made.plan, call.steps, tensors, states, outputs, adjoints, needed)
-
-
-def _states(
-    program: Program,
-    call: Call,
-    initial: Sequence[Tensor],
-    full: frozenset[int],
-    arrays: Arrays,
-    exact: bool = False,
-) -> list[Tensor]:
-    """Arrays for the states: with a slot for each step, with three slots, or empty."""
-    found: list[Tensor] = []
-    for i, ((width, has_array, exactly), start) in enumerate(
-        zip(program.states, initial, strict=True)
-    ):
-        dtype = torch.float32 if exact else start.dtype
-        arrays["initial", str(i)] = start
-        # Not a view of the array: whoever zeroes a state that was returned must not zero an output.
-        arrays["final", str(i)] = torch.empty_like(start, dtype=dtype)
-        if not has_array:
-            found.append(start.new_empty(0))
-            continue
-        shape = call.steps + 1 if i in full else 3, call.batch, width
-        kind = torch.float32 if exactly else dtype
-        state = torch.empty(shape, dtype=kind, device=start.device)
-        arrays["state", str(i)] = state
-        found.append(state)
-    return found
-
-
-def _reverse(
-    made: Loop,
-    call: Call,
-    tensors: Sequence[Tensor],
-    states: Sequence[Tensor],
-    saved: Sequence[Tensor],
-    grads: Sequence[Tensor | None],
-    dry: bool,
-) -> tuple[dict[str, Tensor], list[Tensor]]:
-    """The outputs of the reverse loop, and the adjoints of the initial states."""
-    plan, first = made.plan, tensors[0]
-    widths = made.graph.states
-    arrays: Arrays = dict(zip(plan.sources, tensors[len(widths) :], strict=True))
-
-    def given(grad: Tensor | None, *shape: int) -> Tensor:
-        if grad is None:
-            return zeros(shape, first.dtype, first.device, own=dry)
-        return grad if grad.is_contiguous() else grad.contiguous()
-
-    initial = [given(g, call.batch, n) for g, n in zip(grads, widths, strict=False)]
-    for i, value in enumerate(saved):
-        arrays["input", f"product.{i}"] = value
-    for i, history in enumerate(states):
-        arrays["input", f"before.{i}"] = history
-    for (name, k), grad in zip(made.graph.outputs.items(), grads[len(widths) :], strict=True):
-        shape = call.steps, call.batch, made.graph.nodes[k].width
-        arrays["input", f"grad.{name}"] = given(grad, *shape)
-    program = made.reverse.program
-    _states(program, call, initial, frozenset(), arrays, exact=True)
-    outputs = _call(made.reverse, arrays, plan, tensors, call, frozenset(), dry)
-    return outputs, [arrays["final", str(i)] for i in range(len(widths))]
-
-
-def _call(
-    kernel: Kernel | Scan,
-    arrays: Arrays,
-    plan: Plan,
-    tensors: Sequence[Tensor],
-    call: Call,
-    full: frozenset[int],
-    dry: bool,
-) -> dict[str, Tensor]:
-    """Run a kernel; by name its outputs [T, B, n], sums over time [B, n] and, of adjoints of
-    vectors, over sequences too [n]."""
-    program, device = kernel.program, tensors[0].device
-
-    def empty(*shape: int, dtype: torch.dtype = call.dot) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=device)
-
-    outputs = {n: empty(call.steps, call.batch, w) for n, w in program.outputs.items()}
-    sums = _sums(program, call.batch, device)
-    arrays |= {("output", name): output for name, output in outputs.items()}
-    for names, rows in sums:
-        arrays |= {("sum", name): total for name, total in zip(names, rows, strict=True)}
-    for name, (width, rounded) in program.scratch.items():
-        dtype = call.dot if rounded else torch.float32
-        arrays["scratch", name] = empty(2, call.batch, width, dtype=dtype)
-    weights = {name: arrays["weight", name] for kind, name in plan.sources if kind == "weight"}
-    if not dry:
-        kernel(
-            arrays, weights, call.steps, call.batch,
-            full=full, dot=call.dot, device=device, share=call.share,
-        )  # fmt: skip
-    for names, rows in sums:
-        totals = rows.sum(1, dtype=tensors[0].dtype) if names[0].startswith("dvector.") else rows
-        outputs |= zip(names, totals, strict=True)
-    return outputs | {alias: outputs[name] for alias, name in program.aliases.items()}
-
-
-def _sums(
-    program: Program, batch: int, device: torch.device
-) -> list[tuple[tuple[str, ...], Tensor]]:
-    """Names of sums of one kind and width, and room for them [k, B, n]."""
-    make = torch.zeros if program.rows else torch.empty  # rows are added up in memory
-    kinds: dict[tuple[str, int], list[str]] = {}
-    for name, width in program.sums.items():
-        kinds.setdefault((name.partition(".")[0], width), []).append(name)
-    return [
-        (tuple(names), make(len(names), batch, width, dtype=torch.float32, device=device))
-        for (_, width), names in kinds.items()
-    ]
+    make, count = Back if dry else back_pass, len(states)
+    back = make(made, call.size(tensors[0]))
+    room = back.run([*tensors[count:], *states, *saved, *back.grads(grads, own=dry)], dry)
+    outputs, adjoints = back.outputs(room), room[:count]
+    return gradients(made.plan, call.steps, tensors, states, outputs, adjoints, needed, totals)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from metarnn.cells import check
 from metarnn.engines.triton import CannotLaunch, interpreted
+from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import Block, Group, Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
 
@@ -31,7 +32,6 @@ class _Launch:
     tiling: Tiling
     constants: dict[str, Any]
     meets: bool  # whether programs wait for one another
-    dot: torch.dtype
     compiled: Any = None  # what Triton made of it, once it was launched
 
 
@@ -105,30 +105,22 @@ class Kernel:
         self,
         arrays: Mapping[Key, Tensor],
         weights: Mapping[str, Tensor],
-        steps: int,
-        batch: int,
-        *,
+        size: Size,
         full: frozenset[int],
-        dot: torch.dtype,
-        device: torch.device,
-        share: int = 1,
     ) -> None:
         """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step."""
-        _raise_alarm(device)
-        split = _split(dot)
-        case = _Case(batch, full, dot, split, device, share)
+        _raise_alarm(size.device)
+        case = _Case(size.batch, full, size.dot, _split(size.dot), size.device, size.share)
         known = self._launches.get(case)
         if known is not None and known.compiled is not None:
-            with current(device):
-                self._run(known, split, arrays, weights, steps, batch, device)
+            self._run(known, case, arrays, weights, size.steps)
             return
         announce(self.program.source)
         room = 1.0
         while True:
             try:
-                with first_launch(done=False), current(device):
-                    launch = self._launch(case, room)
-                    self._run(launch, split, arrays, weights, steps, batch, device)
+                with first_launch(done=False), current(size.device):
+                    self._run(self._launch(case, room), case, arrays, weights, size.steps)
                 return
             except CannotLaunch as error:
                 # The model of what fits on the chip was wrong: count on less of it.
@@ -156,20 +148,18 @@ class Kernel:
         }
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
         meets = self.program.meets and tiling.programs > 1
-        return _Launch(tiling, {name: constants[name] for name in order}, meets, case.dot)
+        return _Launch(tiling, {name: constants[name] for name in order}, meets)
 
     def _run(
         self,
         launch: _Launch,
-        split: bool,
+        case: _Case,
         arrays: Mapping[Key, Tensor],
         weights: Mapping[str, Tensor],
         steps: int,
-        batch: int,
-        device: torch.device,
     ) -> None:
-        tiling, dot = launch.tiling, launch.dot
-        packed = [pack(g, tiling, weights, dot, split) for g in self.program.groups]
+        tiling, batch, device = launch.tiling, case.batch, case.device
+        packed = [pack(g, tiling, weights, case.dot, case.split) for g in self.program.groups]
         pointers = [
             packed[int(key[1])] if key[0] == "pack" else arrays[key] for key in self.program.arrays
         ]
@@ -177,7 +167,8 @@ class Kernel:
         for first in range(0, batch, at_once):
             groups = min(tiling.groups, -(-(batch - first) // tiling.rows))
             rest = (_counters(groups, device), _alarm(device)[0], steps, batch, first)
-            _start(self.loop, launch, groups * tiling.programs, (*pointers, *rest))
+            with current(device):
+                _start(self.loop, launch, groups * tiling.programs, (*pointers, *rest))
 
     @cached_property
     def loop(self) -> Any:
@@ -296,7 +287,8 @@ def _counters(groups: int, device: torch.device) -> Tensor:
     """
     if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
         return torch.zeros(groups * 32, dtype=torch.int32, device=device)
-    key = device.index or 0, torch.cuda.current_stream(device).cuda_stream
+    index = device.index or 0
+    key = index, torch._C._cuda_getCurrentRawStream(index)  # pyright: ignore[reportPrivateUsage]
     found = _open.get(key)
     if found is None or len(found) < groups * 32:
         size = 32 * max(groups, processors(device))

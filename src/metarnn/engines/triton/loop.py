@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import State
+from metarnn.engines.modes import observed
 from metarnn.engines.plan import plan
 from metarnn.engines.recurrence import Recurrence
+from metarnn.engines.triton.driven import driven
 from metarnn.engines.triton.fused import Call, fused
 from metarnn.engines.triton.halves import share
 from metarnn.engines.triton.program import Key
@@ -31,12 +33,12 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
         found["input", name] = mask.to(dtype)
     kind = x.device.type
     narrow = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    given = dict(found)
+    sources = dict(found)
 
     def hoisted() -> dict[Key, Tensor]:
         if made.drives:
             return {key: apply(node, x) for key, node in made.drives}
-        known = {k: given[key] for k, key in made.before_sources}
+        known = {k: sources[key] for k, key in made.before_sources}
         values = made.before(known, apply, x)
         # What depends on no input is the same at all steps.
         whole = (v if v.dim() == 3 else v.expand(*x.shape[:2], -1) for v in values)
@@ -46,16 +48,19 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
         with torch.autocast(kind, narrow, enabled=narrow is not None):
             return hoisted()
 
-    found |= hoisted()
-    tensors = [
-        t if t.is_contiguous() else t.contiguous()
-        for t in (*recurrence.state, *(found[key] for key in made.sources))
-    ]
+    whole = fused is own and bool(made.drives) and not observed()
+    if not whole:
+        found |= hoisted()
+    given = (found[key] for key in (made.driven if whole else made.sources))
+    tensors = [t if t.is_contiguous() else t.contiguous() for t in (*recurrence.state, *given)]
     call = Call(x.shape[0], x.shape[1], narrow or dtype, again, share())
-    results = fused(made, call, tensors)
+    results = driven(made, call, tensors) if whole else fused(made, call, tensors)
 
     count = len(recurrence.state)
     output = made.finished(found, results[count:], apply, x)
     if output.dtype != dtype:
         output = output.to(dtype)
     return output, tuple(results[:count])
+
+
+own = fused

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from metarnn.engines.triton import chain, interpreted
 from metarnn.engines.triton.kernel import current, first_launch, function, processors
+from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import Key, Program, power
 from metarnn.engines.triton.walk import Walk
 from metarnn.graph import Graph, NotAffine, affine
@@ -71,15 +72,11 @@ class Scan:
         self,
         arrays: Mapping[Key, Tensor],
         weights: Mapping[str, Tensor],
-        steps: int,
-        batch: int,
-        *,
+        size: Size,
         full: frozenset[int],
-        dot: torch.dtype,
-        device: torch.device,
-        share: int = 1,
     ) -> None:
         """Run all steps."""
+        steps, batch, device = size.steps, size.batch, size.device
         if not batch:
             return
         chained = steps > SPAN and self._too_few(batch, processors(device))

@@ -188,9 +188,6 @@ class MetaRecurrent(Recurrent):
             check.refuse("context.shape", tuple(context.shape), f"{shapes[0]} or {shapes[1]}")
         return replace(call, context=context), parts
 
-    def _is_plain(self, call: Inputs) -> bool:
-        return not len(self.sources) and super()._is_plain(call)
-
     def _compiled_steps(self, x: Tensor) -> list[cpu.Step] | None:
         return None if len(self.sources) else super()._compiled_steps(x)
 

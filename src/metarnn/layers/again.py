@@ -19,7 +19,7 @@ from metarnn.engines import cpu, triton
 from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.kernels import drivable
 from metarnn.engines.cpu.passes import Size
-from metarnn.engines.modes import transformed, watched
+from metarnn.engines.modes import observed, transformed
 from metarnn.engines.plan import Plan, X, plan_cell
 from metarnn.engines.zeros import zeros
 
@@ -37,25 +37,26 @@ class Calls:
         return Calls, ()  # a copy of the layer begins anew
 
     def repeat(self, layer: Any, x: Any, arguments: Sequence[Any]) -> tuple[Tensor, Any] | None:
-        """What a layer finds; None unless it is a call like one before."""
-        for each in arguments:
+        """What a layer finds; None unless it is a call like one before, from whatever state."""
+        state, *others = arguments
+        for each in others:
             if each is not None:
                 return None
         known = self.known.get(_key(layer, x))
-        return None if known is None else known(layer, x)
+        return None if known is None else known(layer, x, state)
 
     def keep(self, layer: Any, engine: str, names: Mapping[str, str], x: Any) -> None:
-        """Have the next call like this one on x alone, of that engine, take less time."""
+        """Have the next call like this one, of that engine, take less time."""
         key = _key(layer, x)
         if key is not None and key not in self.known and len(self.known) < MOST:
             kind = OnCpu if engine == "cpu" else OnGpu
             plan = plan_cell(layer.cell, (), (), (), (), kind.products_only)
-            suits = kind.suits(plan, x.dtype)
+            suits = kind.suits(plan, x)
             self.known[key] = kind(plan, layer.cell, names, x) if suits else None
 
 
 class Again(ABC):
-    """A call: one layer, one direction, from a state of zeros, no masks."""
+    """A call: one layer, one direction, no masks."""
 
     products_only: ClassVar[bool]  # see `plan_cell`
 
@@ -69,14 +70,15 @@ class Again(ABC):
         self.weights = [(names[known[key][0]], known[key][1]) for key in self.keys]
 
     @classmethod
-    def suits(cls, plan: Plan, dtype: torch.dtype) -> bool:
+    def suits(cls, plan: Plan, x: Tensor) -> bool:
         """Whether there is no more to a call than products of x, weights and the loop."""
         known = {X, *(key for key, *_ in plan.named_weights)}
         return bool(plan.drives) and plan.output is not None and known.issuperset(plan.driven)
 
-    def __call__(self, layer: Any, x: Tensor) -> tuple[Tensor, Any] | None:
-        """Output and state; None where cell or weights are not what they were."""
-        if layer.cell is not self.cell:
+    def __call__(self, layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
+        """Output and state; None where cell, weights or state are not what they were."""
+        initial = self._initial(state, x)
+        if initial is None or layer.cell is not self.cell:
             return None
         found, dtype, device, own = [], x.dtype, x.device, layer._parameters
         for name, shape in self.weights:
@@ -86,12 +88,26 @@ class Again(ABC):
             if weight.device != device or not weight.is_contiguous() or weight.is_neg():
                 return None
             found.append(weight)
-        state = [zeros(shape, dtype, device) for shape in self.states]
-        results = self.run(state, x, found)
+        results = self.run(initial, x, found)
         if results is None:
             return None
-        output, count = results[self.output], len(state)
+        output, count = results[self.output], len(initial)
         return output, results[0] if count == 1 else tuple(results[:count])
+
+    def _initial(self, state: Any, x: Tensor) -> list[Tensor] | None:
+        """The state [B, n] that a call begins with; None for one that a layer would not return."""
+        dtype, device = x.dtype, x.device
+        if state is None:
+            return [zeros(shape, dtype, device) for shape in self.states]
+        parts = (state,) if type(state) is Tensor else state
+        if type(parts) is not tuple or len(parts) != len(self.states):
+            return None
+        for part, shape in zip(parts, self.states, strict=True):
+            if type(part) is not Tensor or part.shape != (1, *shape) or part.dtype != dtype:
+                return None
+            if part.device != device or not part.is_contiguous() or part.is_neg():
+                return None
+        return [part[0] for part in parts]
 
     @abstractmethod
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
@@ -106,13 +122,10 @@ class OnCpu(Again):
         self.loop = driven(Size(plan, self.steps, self.batch, x.dtype))
 
     @classmethod
-    def suits(cls, plan: Plan, dtype: torch.dtype) -> bool:
-        # Other types are computed in one of these.
-        return (
-            dtype in (torch.float32, torch.float64)
-            and super().suits(plan, dtype)
-            and drivable(plan)
-        )
+    def suits(cls, plan: Plan, x: Tensor) -> bool:
+        # Other types, and what autocast makes of these, are computed in one of these.
+        plain = x.dtype in (torch.float32, torch.float64) and _narrow(x) is None
+        return plain and super().suits(plan, x) and drivable(plan)
 
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         try:
@@ -124,26 +137,34 @@ class OnCpu(Again):
 class OnGpu(Again):
     products_only = False
 
+    def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
+        super().__init__(plan, cell, names, x)
+        self.dot = _narrow(x) or x.dtype
+
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         from metarnn.engines.triton.driven import Call, driven  # imports Triton
 
         try:
-            call = Call(self.steps, self.batch, x.dtype)
-            results = driven(self.plan, call, [*state, x, *weights])
+            call = Call(self.steps, self.batch, self.dot, stacked=True)
+            return driven(self.plan, call, [*state, x, *weights])
         except triton.CannotLaunch:
             return None
-        count = len(state)
-        return [*(part.unsqueeze(0) for part in results[:count]), *results[count:]]
+
+
+def _narrow(x: Tensor) -> torch.dtype | None:
+    """The type of number that autocast has products computed in, if it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
 
 def _key(layer: Any, x: Any) -> Any:
-    """By what a call of a layer on x alone is kept; None for one that is not."""
+    """By what a call of a layer is kept; None for one that is not."""
     if type(x) is not Tensor or x.dim() != 3 or not x.is_contiguous() or x.is_neg():
         return None
     device, training = x.device, layer.training
     if not (x.is_cpu or x.is_cuda) or layer.batch_first or "weights" in layer.__dict__:
         return None
-    if layer.dropouts.any(training) or transformed() or watched(device.type):
+    if layer.dropouts.any(training) or transformed() or observed():
         return None
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return None  # a graph has zeros of its own
@@ -151,6 +172,7 @@ def _key(layer: Any, x: Any) -> Any:
         x.shape,
         x.dtype,
         device,
+        _narrow(x),
         torch.is_grad_enabled(),
         training,
         layer.engine,

@@ -61,6 +61,52 @@ def test_it_is_the_state_before_and_not_one_that_somebody_wrote_to():
             state.fill_(7)
 
 
+def states(layer, batch):
+    return tuple(torch.randn(1, batch, n, requires_grad=True) for n in layer.cell.states)
+
+
+def continued(layer, x, state):
+    """Output, final state and gradients of a call that goes on from a state."""
+    given = state[0] if len(state) == 1 else state
+    y, final = layer(x, given)
+    parts = final if isinstance(final, tuple) else (final,)
+    total = sum((part * part).sum() for part in (y, *parts))
+    return [y, *parts, *torch.autograd.grad(total, [*state, *layer.parameters()])]
+
+
+@pytest.mark.parametrize("make", [cells.Elman, cells.LSTM])
+def test_from_whatever_state_a_layer_has_returned(make, monkeypatch):
+    layer, x = Recurrent(make(3, 4)), torch.randn(5, 2, 3)
+    state = states(layer, 2)
+    expected = continued(layer, x, state)
+    monkeypatch.setattr(layer, "_forward", None)  # the long way
+    assert_same(continued(layer, x, state), expected)
+    assert not torch.equal(layer(x)[0], expected[0])
+
+
+def test_a_state_that_no_layer_returns_takes_the_long_way():
+    layer, x = LSTM(3, 4), torch.randn(5, 2, 3)
+    h, c = (torch.randn(1, 2, 4) for _ in range(2))
+    expected = layer(x, (h, c))[0]
+    turned = h.transpose(1, 2).contiguous().transpose(1, 2)
+    learned = nn.Parameter(h)
+    for other in ([h, c], (h[0], c[0]), (turned, c), (learned, c), (-torch._neg_view(h), c)):
+        assert torch.equal(layer(x, other)[0], expected)
+    learned.grad = None
+    layer(x, (learned, c))[0].sum().backward()
+    assert learned.grad is not None
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(1, 3, 4), torch.zeros(1, 2, 4).double(), "h"])
+def test_a_state_of_another_shape_or_type_is_refused_as_ever(wrong):
+    layer, x = LSTM(3, 4), torch.randn(5, 2, 3)
+    twice(layer, x)
+    with pytest.raises((TypeError, ValueError), match="state"):
+        layer(x, (wrong, torch.zeros(1, 2, 4)))
+    with pytest.raises(ValueError, match="state"):
+        layer(x, torch.zeros(1, 2, 4))
+
+
 def test_new_weights_count_at_once():
     layer, x = LSTM(3, 4), torch.randn(5, 2, 3)
     twice(layer, x)
@@ -189,7 +235,8 @@ def test_under_a_transform_autocast_or_a_rule_of_torch_functions_nothing_is_shor
     many = torch.func.vmap(lambda each: layer(each)[0], in_dims=0)(x.expand(3, *x.shape))
     torch.testing.assert_close(many[1], expected)
     with torch.autocast("cpu", torch.bfloat16):
-        assert again._key(layer, x) is None
+        twice(layer, x)
+        assert layer._calls.known[again._key(layer, x)] is None
     with torch.device("cpu"):
         assert again._key(layer, x) is None
     assert again._key(layer, x) is not None

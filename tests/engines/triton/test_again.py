@@ -5,7 +5,7 @@ import torch
 
 from metarnn import Recurrent, cells
 from tests.helpers.cases import randn
-from tests.helpers.compare import assert_same, leaves
+from tests.helpers.compare import assert_close, assert_same, leaves
 
 SHAPE = (5, 2, 3)
 
@@ -62,3 +62,25 @@ def test_what_is_hoisted_is_differentiated_twice(device):
     found = twice(layer)
     assert kept(layer)
     torch.testing.assert_close(found, twice(eager))
+
+
+def test_from_whatever_state_a_layer_has_returned(device, monkeypatch):
+    layer, x = made(cells.LSTM(3, 4), device), randn(*SHAPE, dtype=torch.float32).to(device)
+    state = tuple(randn(1, 2, 4, seed=k, dtype=torch.float32).to(device) for k in range(2))
+    expected = leaves(layer(x, state))
+    monkeypatch.setattr(layer, "_forward", None)  # the long way
+    assert_same(leaves(layer(x, state)), expected)
+    assert not torch.equal(layer(x)[0], expected[0])
+
+
+def test_under_autocast_too(device, monkeypatch):
+    layer, x = made(cells.LSTM(3, 4), device), randn(*SHAPE, dtype=torch.float32).to(device)
+    exact = called(layer, x)
+    with torch.autocast(device, torch.bfloat16):
+        first = called(layer, x)
+        monkeypatch.setattr(layer, "_forward", None)
+        assert_same(called(layer, x), first)
+    assert {value.dtype for value in first} == {torch.float32}
+    assert not torch.equal(first[0], exact[0])
+    assert_close(first, exact, 2e-2)
+    assert_same(called(layer, x), exact)

@@ -71,6 +71,12 @@ class Driven:
         """What the loop takes: states and `plan.sources`."""
         return [*state, *(known[i] for i in self.sources)]
 
+    def results(self, call: Call, found: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Final states, as the call wants them, and kept outputs."""
+        if not call.stacked:
+            return found
+        return [*(final.unsqueeze(0) for final in found[: self.states]), *found[self.states :]]
+
 
 _driven = lru_cache(maxsize=512)(Driven)
 
@@ -83,7 +89,7 @@ def driven(plan: Plan, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor
     state, given = tensors[: made.states], tensors[made.states :]
     drives = made.drives(given, made.factors(given, call.dot))
     tensors = made.sorted(state, (*given, *drives))
-    return results(plan, forward(made.loop, call, tensors, train=False))
+    return made.results(call, results(plan, forward(made.loop, call, tensors, train=False)))
 
 
 class _Driven(torch.autograd.Function):
@@ -98,7 +104,7 @@ class _Driven(torch.autograd.Function):
         ctx.save_for_backward(*tensors, *factors, *kept, *found.states, *found.saved)
         ctx.made, ctx.call = made, call
         ctx.set_materialize_grads(False)
-        return tuple(results(made.plan, found))
+        return tuple(made.results(call, results(made.plan, found)))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
@@ -110,7 +116,8 @@ class _Driven(torch.autograd.Function):
                 give_up(error)
 
         def plain(*tensors: Tensor) -> tuple[Tensor, ...]:
-            return driven_composition(made.plan, call.steps, call.batch, tensors, call.dot)
+            found = driven_composition(made.plan, call.steps, call.batch, tensors, call.dot)
+            return tuple(made.results(call, found))
 
         return None, None, *composed(plain, saved[: made.states + made.given], grads)
 

@@ -31,6 +31,7 @@ class Call:
     dot: torch.dtype
     hoisted: Callable[[], dict[Key, Tensor]] = dict  # computes again what was hoisted
     share: int = 1  # how many loops share the GPU
+    stacked: bool = False  # whether final states are [1, B, n], as of a stack of one layer
 
     def size(self, state: Tensor) -> Size:
         return Size(self.steps, self.batch, state.dtype, self.dot, state.device, self.share)

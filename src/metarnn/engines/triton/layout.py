@@ -18,7 +18,9 @@ from metarnn.graph import Graph, stages
 
 SUMS = ("dvector.", "dcontext.")  # outputs that are summed over time
 GATES = 8  # the most that a product is cut into
-SHORT = 32  # the longest rows that each program computes whole: more take as long as a barrier
+# The longest rows that each program computes whole. By the model in `tiling`, 32 numbers, each made
+# of 512, take it 0.7 µs, and to wait for others takes 1.7.
+SHORT = 32
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import metarnn
+from metarnn import Recurrent, cells
+from metarnn.hyper import Mogrifier
 from tests.helpers.cases import EVERY, RUNNABLE, make, randn, random_state
 from tests.helpers.compare import assert_close, assert_same, inputs, measure
 
@@ -96,3 +99,13 @@ def test_what_a_cell_is_given_has_its_gradient_too(engine, context):
         (x,) = inputs(randn(5, 2, 3))
         results.append(measure(lambda layer=layer, x=x: layer(x), [x, *layer.parameters()]))
     assert_close(*results)
+
+
+@pytest.mark.parametrize("cell", [cells.LSTM(3, 4), Mogrifier(cells.LSTM(3, 4), rounds=2, rank=2)])
+def test_torchs_own_checkpoints_too(cell):
+    layer, x = Recurrent(cell), torch.randn(3, 2, 3, requires_grad=True)
+    for _ in range(2):  # a call like one before takes another way
+        (expected,) = torch.autograd.grad(layer(x)[0].sum(), x)
+        again = checkpoint(lambda t: layer(t)[0], x, use_reentrant=False)
+        (found,) = torch.autograd.grad(again.sum(), x)
+        assert torch.equal(found, expected)

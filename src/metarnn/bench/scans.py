@@ -39,7 +39,7 @@ def copy_share(
             return None
         arrays = given(kernel, steps, batch, dtype, device)
         moved += sum(t.nbytes for (kind, _), t in arrays.items() if kind in MOVED)
-        size = Size(steps, batch, dtype, dtype, torch.device(device))
+        size = Size(steps, batch, (dtype,), dtype, torch.device(device))
         seconds += _seconds(partial(kernel, arrays, {}, size, frozenset[int]()), device)
     source = torch.empty(COPIED if device == "cuda" else 1 << 20, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)

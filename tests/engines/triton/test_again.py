@@ -84,3 +84,33 @@ def test_under_autocast_too(device, monkeypatch):
     assert not torch.equal(first[0], exact[0])
     assert_close(first, exact, 2e-2)
     assert_same(called(layer, x), exact)
+
+
+def test_a_state_that_was_returned_may_be_changed_in_place(device):
+    layer, x = made(cells.LSTM(3, 4), device), randn(*SHAPE, dtype=torch.float32).to(device)
+    for _ in range(2):
+        y, (h, c) = layer(x)
+        h[:, 0] = 0
+        c.mul_(0.5)
+        (y.sum() + h.sum() + c.sum()).backward()
+
+
+def test_what_hooks_have_turned_in_memory_is_read_as_it_is(device):
+    layer, x = made(cells.LSTM(3, 4), device), randn(*SHAPE, dtype=torch.float32).to(device)
+    expected = called(layer, x)
+
+    def turned(tensor):
+        return tensor if tensor.dim() < 2 else tensor.mT.contiguous().mT
+
+    for _ in range(2):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, turned):
+            assert_close(called(layer, x), expected, 1e-6)
+
+
+def test_nothing_is_saved_twice(device):
+    layer, x = made(cells.LSTM(3, 4), device), randn(*SHAPE, dtype=torch.float32).to(device)
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        layer(x, tuple(torch.zeros(1, 2, 4, device=device) for _ in range(2)))
+    places = [(t.data_ptr(), t.shape) for t in packed]
+    assert len(places) == len(set(places))

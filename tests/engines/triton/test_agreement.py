@@ -1,5 +1,6 @@
 """The triton engine against the eager one in float64: values and all gradients."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from metarnn import Cell, Recurrent, cells, hyper
+from metarnn.cells import Map
+from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import chain, fused, kernel, scan, walk
 from metarnn.engines.triton.program import Program
 from metarnn.engines.triton.tiling import Tiling, tile
@@ -298,3 +301,69 @@ def test_many_random_graphs(seed, device):
 def test_every_option_of_every_cell(name, device):
     agree(TRACEABLE[name], device)
     agree(TRACEABLE[name], device, call=MASKS, num_layers=2, bidirectional=True)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("form", ["both", "bounded"])
+def test_a_sum_for_each_sequence_is_not_that_of_all(form, device):
+    layers = [
+        hyper.MetaRecurrent(
+            cells.LSTM(3, 5),
+            form=form,
+            context="sequence",
+            engine=engine,
+            dtype=dtype,
+            device=device,
+        )
+        for engine, dtype in (("triton", torch.float32), ("eager", torch.float64))
+    ]
+    for weight in layers[0].parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    layers[1].load_state_dict(layers[0].state_dict())
+    tensors = given(layers[0], 3, 3)
+    found, expected = (everything(layer, tensors) for layer in layers)
+    assert_close(found, expected, 1e-5)
+
+
+def test_parts_of_a_state_keep_their_types(device):
+    kinds, found = (torch.float16, torch.float32), []
+    for engine in ("triton", "eager"):
+        layer = make(cells.LSTM(3, 4), engine=engine, dtype=torch.float32, device=device)
+        state = tuple(torch.ones(1, 2, 4, dtype=kind, device=device) for kind in kinds)
+        with torch.autocast(device, torch.float16):
+            found.append(layer(torch.ones(3, 2, 3, device=device), state))
+    for _, final in found:
+        assert tuple(part.dtype for part in final) == kinds
+    assert_close(found[0], found[1], 2e-3)
+
+
+class Twice(Cell):
+    """Two maps of h to short rows of different widths, beside one of h to h."""
+
+    @property
+    def states(self):
+        return (self.hidden_size,)
+
+    @property
+    def maps(self):
+        n = self.hidden_size
+        downs = {"a_down": Map(n, 2), "b_down": Map(n, 3)}
+        return {"ih": Map(self.input_size, n), "hh": Map(n, n), **downs,
+                "a_up": Map(2, n), "b_up": Map(3, n)}  # fmt: skip
+
+    def drive(self, theta, x):
+        return theta.ih(x)
+
+    def step(self, theta, drive, state):
+        a, b = torch.tanh(theta.a_down(state[0])), torch.sigmoid(theta.b_down(state[0]))
+        short = torch.sigmoid(theta.a_up(a)) + theta.b_up(b)
+        return (torch.tanh(drive + theta.hh(state[0]) * short),)
+
+
+@pytest.mark.medium
+def test_products_of_the_same_rows_are_computed_once_each(device):
+    agree(Twice(3, 6), device)
+    program = fused.loop(plan_cell(Twice(3, 6), (), (), ())).train.program
+    assert program.barriers == 1
+    held = re.findall(r"^ *(d\d) = dot\(", program.source, re.MULTILINE)
+    assert sorted(held) == ["d0", "d1", "d2", "d3", "d4"]

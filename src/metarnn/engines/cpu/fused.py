@@ -37,8 +37,8 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         plan, steps, batch = ctx.plan, ctx.steps, ctx.batch
         count = len(plan.loop.states)
-        given = count + len(plan.sources)
-        tensors, saved = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
+        given, kept = count + len(plan.sources), ctx.saved_tensors  # which hooks unpack once
+        tensors, saved = kept[:given], kept[given:]
         if further(grads):
             pulled = composed(lambda *t: composition(plan, steps, batch, t), tensors, grads)
             return None, None, None, *pulled

@@ -58,6 +58,11 @@ class Driven:
             found.append(tensors[weight] if columns is None else tensors[weight][:, columns])
         return [factor if factor.dtype == dot else factor.to(dot) for factor in found]
 
+    def cast(self, tensors: Sequence[Tensor], dot: torch.dtype) -> bool:
+        """Whether any of these is of another type."""
+        read = (tensors[0], *(tensors[product.weight] for product in self.products))
+        return any(tensor.dtype != dot for tensor in read)
+
     def drives(self, tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tensor]:
         x, *weights = factors
         found = []
@@ -71,12 +76,6 @@ class Driven:
         """What the loop takes: states and `plan.sources`."""
         return [*state, *(known[i] for i in self.sources)]
 
-    def results(self, call: Call, found: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Final states, as the call wants them, and kept outputs."""
-        if not call.stacked:
-            return found
-        return [*(final.unsqueeze(0) for final in found[: self.states]), *found[self.states :]]
-
 
 _driven = lru_cache(maxsize=512)(Driven)
 
@@ -89,7 +88,7 @@ def driven(plan: Plan, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor
     state, given = tensors[: made.states], tensors[made.states :]
     drives = made.drives(given, made.factors(given, call.dot))
     tensors = made.sorted(state, (*given, *drives))
-    return made.results(call, results(plan, forward(made.loop, call, tensors, train=False)))
+    return results(plan, forward(made.loop, call, tensors, train=False))
 
 
 class _Driven(torch.autograd.Function):
@@ -101,23 +100,28 @@ class _Driven(torch.autograd.Function):
         found = forward(made.loop, call, made.sorted(state, (*given, *drives)), train=True)
         # A drive, the largest of all, is kept only if the backward pass reads it.
         kept = (drive if read else None for drive, read in zip(drives, made.kept, strict=True))
-        ctx.save_for_backward(*tensors, *factors, *kept, *found.states, *found.saved)
-        ctx.made, ctx.call = made, call
+        # Nor are factors kept that were not cast.
+        ctx.made, ctx.call, ctx.cast = made, call, made.cast(given, call.dot)
+        factors = factors if ctx.cast else []
+        ctx.save_for_backward(*tensors, *kept, *found.states, *found.saved, *factors)
         ctx.set_materialize_grads(False)
-        return tuple(made.results(call, results(made.plan, found)))
+        return tuple(results(made.plan, found))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         made, call, saved = ctx.made, ctx.call, ctx.saved_tensors
         if not further(grads):
             try:
-                return None, None, *_gradients(made, call, saved, grads, ctx.needs_input_grad[2:])
+                cut = len(saved) - (1 + len(made.products) if ctx.cast else 0)
+                needed, factors = ctx.needs_input_grad[2:], saved[cut:]
+                return None, None, *_gradients(made, call, saved[:cut], factors, grads, needed)
             except CannotLaunch as error:
                 give_up(error)
 
         def plain(*tensors: Tensor) -> tuple[Tensor, ...]:
             found = driven_composition(made.plan, call.steps, call.batch, tensors, call.dot)
-            return tuple(made.results(call, found))
+            finals, kept = found[: made.states], found[made.states :]
+            return *(final.unsqueeze(0) if call.stacked else final for final in finals), *kept
 
         return None, None, *composed(plain, saved[: made.states + made.given], grads)
 
@@ -126,13 +130,14 @@ def _gradients(
     made: Driven,
     call: Call,
     saved: Sequence[Any],
+    factors: Sequence[Tensor],
     grads: Sequence[Tensor | None],
     needed: Sequence[bool],
 ) -> list[Tensor | None]:
     """Of states and `plan.driven`: back through the loop, then through the products."""
     count, products, totals = made.states, made.products, Totals()
-    sizes = count, made.given, 1 + len(products), len(products), count
-    state, given, (x, *weights), drives, states, rest = _parted(saved, sizes)
+    state, given, drives, states, rest = _parted(saved, (count, made.given, len(products), count))
+    x, *weights = factors or made.factors(given, call.dot)
     need = needed[count:]
     wanted = made.sorted(needed[:count], (*need, *(True for _ in products)))
     tensors = made.sorted(state, (*given, *drives))

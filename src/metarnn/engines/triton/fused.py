@@ -31,10 +31,11 @@ class Call:
     dot: torch.dtype
     hoisted: Callable[[], dict[Key, Tensor]] = dict  # computes again what was hoisted
     share: int = 1  # how many loops share the GPU
-    stacked: bool = False  # whether final states are [1, B, n], as of a stack of one layer
+    stacked: bool = False  # whether final states are [1, B, n]; see `Size`
 
-    def size(self, state: Tensor) -> Size:
-        return Size(self.steps, self.batch, state.dtype, self.dot, state.device, self.share)
+    def size(self, state: Sequence[Tensor], stacked: bool = False) -> Size:
+        types, device = tuple(part.dtype for part in state), state[0].device
+        return Size(self.steps, self.batch, types, self.dot, device, self.share, stacked)
 
 
 class Loop:
@@ -108,8 +109,8 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         plan, call = ctx.plan, ctx.call
         count = len(plan.loop.states)
-        given = count + len(plan.sources)
-        tensors, rest = ctx.saved_tensors[:given], ctx.saved_tensors[given:]
+        given, saved = count + len(plan.sources), ctx.saved_tensors  # which hooks unpack once
+        tensors, rest = saved[:given], saved[given:]
         made = loop(plan)
         if further(grads):
             return None, None, *_composed(made, call, tensors, grads)
@@ -136,7 +137,7 @@ def forward(
 ) -> Found:
     """Run the loop; with `dry` only make room for what it would find."""
     make = Forward if dry else forward_pass  # of sizes that are no numbers nothing is kept
-    there = make(made, call.size(tensors[0]), train)
+    there = make(made, call.size(tensors[: len(made.graph.states)], call.stacked), train)
     return there.found(there.run(tensors, dry))
 
 
@@ -153,7 +154,9 @@ def backward(
 ) -> list[Tensor | None]:
     """The gradients of the loop's tensors, as far as they are needed."""
     make, count = Back if dry else back_pass, len(states)
-    back = make(made, call.size(tensors[0]))
-    room = back.run([*tensors[count:], *states, *saved, *back.grads(grads, own=dry)], dry)
+    back = make(made, call.size(tensors[:count]))
+    given = (*tensors[count:], *states, *saved, *back.grads(grads, own=dry))
+    # Hooks may have unpacked something that lies in memory another way.
+    room = back.run([t if t is None or t.is_contiguous() else t.contiguous() for t in given], dry)
     outputs, adjoints = back.outputs(room), room[:count]
     return gradients(made.plan, call.steps, tensors, states, outputs, adjoints, needed, totals)

@@ -125,16 +125,17 @@ class Layout:
         for index, k in enumerate(self.graph.next_states):
             found.setdefault(k, []).append(("state", str(index)))
         self.aliases: dict[str, str] = {}
-        first: dict[int, str] = {}
-        # What is put out at every step need not be summed up in the loop, too.
-        for name, k in sorted(
-            self.graph.outputs.items(), key=lambda each: each[0].startswith(SUMS)
-        ):
-            if first.setdefault(k, name) != name:
-                self.aliases[name] = first[k]
+        first: dict[tuple[int, str], str] = {}
+        # What is put out at every step need not be summed up in the loop, too. A sum over time is
+        # not yet that over sequences.
+        for name in sorted(self.graph.outputs, key=lambda name: name.startswith(SUMS)):
+            k = self.graph.outputs[name]
+            kind = name.partition(".")[0] if name.startswith(SUMS) else ""
+            same = first.get((k, "")) or first.setdefault((k, kind), name)
+            if same != name:
+                self.aliases[name] = same
             else:
-                kind = "sum" if name.startswith(SUMS) else "output"
-                found.setdefault(k, []).append((kind, name))
+                found.setdefault(k, []).append(("sum" if kind else "output", name))
         return found
 
     def _segments(self) -> list[Segment]:

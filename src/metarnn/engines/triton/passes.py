@@ -27,10 +27,11 @@ class Size(NamedTuple):
 
     steps: int
     batch: int
-    state: torch.dtype
+    states: tuple[torch.dtype, ...]  # of each part of the state: under autocast they may differ
     dot: torch.dtype  # of products
     device: torch.device
     share: int = 1  # how many loops share the GPU
+    stacked: bool = False  # whether final states are [1, B, n], as of a stack of one layer
 
 
 class Array(NamedTuple):
@@ -59,18 +60,21 @@ class Pass:
         """The last states, and an array for each that has one: with three slots, if not full."""
         program, size = self.kernel.program, self.size
         # Not a view of the array: whoever zeroes a state that was returned must not zero an output.
+        lead = (1,) if size.stacked else ()
         found = [
-            Array(("final", str(i)), (size.batch, width), size.state)
-            for i, (width, _, _) in enumerate(program.states)
+            Array(("final", str(i)), (*lead, size.batch, width), dtype)
+            for i, ((width, _, _), dtype) in enumerate(
+                zip(program.states, size.states, strict=True)
+            )
         ]
         for i, (width, has_array, exactly) in enumerate(program.states):
             shape = size.steps + 1 if i in self.full else 3, size.batch, width
-            kind = torch.float32 if exactly else size.state
+            kind = torch.float32 if exactly else size.states[i]
             found += [Array(("state", str(i)), shape, kind)] if has_array else []
         return found
 
     def _others(self) -> list[Array]:
-        program, (steps, batch, _, dot, _, _) = self.kernel.program, self.size
+        program, (steps, batch, _, dot, *_) = self.kernel.program, self.size
         found = [
             Array(("output", name), (steps, batch, width), dot)
             for name, width in program.outputs.items()
@@ -109,7 +113,7 @@ class Pass:
         found = {name: room[self.place["output", name]] for name in program.outputs}
         for key, names in self.sums.items():
             rows = room[self.place[key]]
-            rows = rows.sum(1, dtype=self.size.state) if key[0] == "dvector" else rows
+            rows = rows.sum(1, dtype=self.size.states[0]) if key[0] == "dvector" else rows
             found |= zip(names, rows, strict=True)
         return found | {alias: found[name] for alias, name in program.aliases.items()}
 
@@ -156,21 +160,22 @@ class Back(Pass):
             *(("input", f"grad.{name}") for name in graph.outputs),
         ]
         super().__init__(loop.reverse, size, given, frozenset())
-        self._grads = [(size.batch, width) for width in graph.states]
-        widths = (graph.nodes[k].width for k in graph.outputs.values())
-        self._grads += [(size.steps, size.batch, width) for width in widths]
+        first, widths = size.states[0], (graph.nodes[k].width for k in graph.outputs.values())
+        self._grads: list[tuple[tuple[int, ...], torch.dtype]] = [
+            *(((size.batch, n), kind) for n, kind in zip(graph.states, size.states, strict=True)),
+            *(((size.steps, size.batch, width), first) for width in widths),
+        ]
 
     def _states(self) -> list[Array]:
         return [each._replace(dtype=torch.float32) for each in super()._states()]
 
     def grads(self, grads: Sequence[Tensor | None], own: bool) -> list[Tensor]:
         """Of states and kept outputs: zeros for those that nothing depends on."""
-        dtype, device = self.size.state, self.size.device
+        device = self.size.device
         return [
-            zeros(shape, dtype, device, own=own) if grad is None
-            else grad if grad.is_contiguous() else grad.contiguous()
-            for grad, shape in zip(grads, self._grads, strict=True)
-        ]  # fmt: skip
+            zeros(shape, dtype, device, own=own) if grad is None else grad
+            for grad, (shape, dtype) in zip(grads, self._grads, strict=True)
+        ]
 
 
 @lru_cache(maxsize=4096)

@@ -23,8 +23,9 @@ class Units:
         emitter.width(self.n, segment.whole)
         self.out: list[str] = []
         self.groups = self._groups()
-        self.beside: dict[int, tuple[Units, Group]] = {}  # by the number of a group
-        self.done: set[int] = set()  # groups that were computed beside others
+        # By the number of a group those that it is computed together with.
+        self.together: dict[int, list[tuple[Units, Group]]] = {}
+        self.done: set[int] = set()
 
     def pair(self, other: Units) -> None:
         """Have products computed beside those of another segment that read the same rows."""
@@ -34,7 +35,9 @@ class Units:
                 paired = replace(group, beside=same[0].number)
                 self.groups[i] = paired, argument
                 self.e.groups[group.number] = paired
-                self.beside[group.number] = other, same[0]
+                shared = other.together.setdefault(same[0].number, [(other, same[0])])
+                shared.append((self, paired))
+                self.together[group.number] = shared
 
     def lines(self) -> tuple[list[str], list[str], list[str]]:
         """What need not wait for others, what they wait for, and what they need not be told of."""
@@ -136,7 +139,7 @@ class Units:
         )
 
     def _product(self, group: Group, argument: int) -> None:
-        """A product, and those that are computed beside it."""
+        """A product, and those that are computed together with it, if that is not done yet."""
         if group.number in self.done:
             return
         if group.at_hand:
@@ -145,13 +148,9 @@ class Units:
             self.out.append(f"d{j} = dot({self._row(root)}, w_{j}, v_{j}, SPLIT)")
             self._results(group, self.out)
             return
-        others = []
-        if group.number in self.beside:
-            lead, first = self.beside[group.number]
-            mine = [g for g, _ in self.groups if g.beside == first.number and g is not group]
-            others = [(lead, first), *((self, g) for g in mine)]
-        self._computed(group, argument, [(self, group), *others])
-        for units, each in others:
+        together = self.together.get(group.number, [(self, group)])
+        self._computed(group, argument, together)
+        for units, each in together:
             units.done.add(each.number)
 
     def _computed(self, group: Group, argument: int, all: list[tuple[Units, Group]]) -> None:

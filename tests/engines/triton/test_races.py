@@ -209,6 +209,7 @@ def test_no_layer_that_writes_weights_has_a_race(form, context, record):
     assert not record.races
 
 
+@pytest.mark.slow
 def test_the_record_shows_a_race_where_nobody_waits_for_the_first_state(record, monkeypatch):
     finish = Emitter._finish
 

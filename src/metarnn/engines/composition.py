@@ -109,12 +109,11 @@ def gradient_of_map(
         if kind == "bias" and not product.bias:
             continue
         adjoint = outputs[f"dproduct.{i}"]
-        part = (
-            totals(adjoint, tensor.dtype)
-            if kind == "bias"
-            else _weight(product, i, adjoint.flatten(0, 1), outputs, history)
-        )
-        part = part if kind == "bias" else placed(part, tensor, product.columns)
+        if kind == "bias":
+            part = totals(adjoint, tensor.dtype)
+        else:
+            part = _weight(product, i, adjoint.flatten(0, 1), outputs, history)
+            part = placed(part, tensor, product.columns)
         found = part if found is None else found + part
     return found
 

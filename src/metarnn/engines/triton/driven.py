@@ -81,7 +81,8 @@ _driven = lru_cache(maxsize=512)(Driven)
 
 
 def driven(plan: Plan, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Final states [B, n], then kept outputs [T, B, n], from states and `plan.driven`."""
+    """Final states [B, n] (or `stacked`), then kept outputs [T, B, n], from states and
+    `plan.driven`."""
     made = _driven(loop(plan))
     if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
         return _Driven.apply(made, call, *tensors)  # type: ignore[return-value]

@@ -54,7 +54,6 @@ class Pass:
         self.keys = [*given, *(each.key for each in self.made)]
         self.place = {each.key: k for k, each in enumerate(self.made)}
         self.weights = [key for key in given if key[0] == "weight"]
-        self.finals = range(len(kernel.program.states))
 
     def _states(self) -> list[Array]:
         """The last states, and an array for each that has one: with three slots, if not full."""
@@ -139,7 +138,7 @@ class Forward(Pass):
 
     def found(self, room: Sequence[Tensor]) -> Found:
         return Found(
-            list(room[: len(self.finals)]),
+            list(room[: len(self._arrays)]),  # the last states come first
             [room[k] for k in self._own],
             [room[k] for k in self._arrays],
             [room[k] for k in self._saved],

@@ -157,15 +157,17 @@ SEGMENTED = [
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize(("looks", "steps"), [(1, 24), (1, 25), (2, 55)])
 @pytest.mark.parametrize("name", SEGMENTED)
-def test_a_scan_over_several_segments_of_time(name, device, monkeypatch):
-    """Three groups of two segments, the last of one step: states pass on in every way."""
+def test_a_scan_over_several_segments_of_time(name, looks, steps, device, monkeypatch):
+    """Segments of six steps, the last one's maybe alone, in groups of two or of four."""
     monkeypatch.setattr(walk, "STEPS", (2, 2))
-    monkeypatch.setattr(scan, "SPAN", 3)
+    monkeypatch.setattr(walk, "SPANS", (3, 3))
     monkeypatch.setattr(scan, "BUSY", 1 << 30)
-    monkeypatch.setattr(chain, "TOGETHER", 2)
+    monkeypatch.setattr(chain, "ROWS", 2)
+    monkeypatch.setattr(chain, "looks", lambda segments: looks)
     monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))  # kernels of its own
-    agree(LINEAR[name], device, batch=2, steps=16)
+    agree(LINEAR[name], device, batch=2, steps=steps)
 
 
 @pytest.mark.medium

@@ -23,15 +23,16 @@ from metarnn import cells
 from metarnn.engines.plan import plan_cell
 from metarnn import hyper
 from metarnn.engines.triton.fused import loop
-from metarnn.engines.triton.scan import CHAINED_UNITS, UNITS, Scan
+from metarnn.engines.triton.scan import Scan
 from metarnn.engines.triton.tiling import tile
 from metarnn.graph import GraphCell
 from tests.helpers.random_graphs import random_graph
 
 def shared(kernel, batch, dot, split):
     if isinstance(kernel, Scan):
-        some = {"UNITS": CHAINED_UNITS, "CHAINED": True}, {"UNITS": UNITS, "CHAINED": False}
-        ways = [({"num_warps": each["UNITS"] // 64}, each) for each in some]
+        lengths = (64, 100, 8000)
+        all_ways = [kernel.way(n, chained=c) for n in lengths for c in (True, False)]
+        ways = [(options, fixed) for _, fixed, options in all_ways]
     else:
         tiling = tile(kernel.program, batch, dot.itemsize * (2 if split else 1), 132)
         full = {f"FULL{i}": True for i, (_, has, _) in enumerate(kernel.program.states) if has}
@@ -48,8 +49,10 @@ def compiled(kernel, dot, constants, options):
             signature[name], given[i,] = "constexpr", constants[name]
         elif name in ("steps", "batch", "first", "span"):
             signature[name] = "i32"
-        elif name in ("counters", "alarm", "told"):
+        elif name in ("counters", "alarm"):
             signature[name] = "*i32"
+        elif name == "told":
+            signature[name] = "*i64"
         else:
             kind = made.arrays[i][0]
             narrow = "*bf16" if dot == torch.bfloat16 else "*fp32"

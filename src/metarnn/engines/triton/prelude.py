@@ -75,6 +75,18 @@ def softplus(x):
 
 
 @triton.jit
+def then(A, D, A_later, D_later):
+    """What A s + D, and then A_later s + D_later do together."""
+    return A_later * A, A_later * D + D_later
+
+
+@triton.jit
+def and_before(A, D, P, E, A_later, D_later, P_later, E_later):
+    """The same, and what all but the last of them do: P s + E."""
+    return A_later * A, A_later * D + D_later, P_later * A, P_later * D + E_later
+
+
+@triton.jit
 def greater(a, b):
     return tl.where(a > b, 1.0, 0.0)
 

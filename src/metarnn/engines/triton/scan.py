@@ -1,10 +1,9 @@
 """A step that is linear in its state: nobody waits for another, and time may be split as well.
 
 s_t = a_t s_{t-1} + b_t. A program walks through time with some units of one sequence. Where
-sequences and units are too few to keep a GPU busy, time is cut into segments. A program then walks
-through its segment twice: first to tell those after it what the segment does to a state, then, when
-those before it have told theirs, from the state where it begins. By then its inputs are in a cache,
-so that memory is read once.
+sequences and units are too few to keep a GPU busy, time is cut into segments. A program then reads
+all of its segment at once, works out a and b, tells those after it what they do to a state, and
+when those before it have told theirs, goes through its segment from the state where that begins.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from metarnn.engines.triton.walk import Walk
 from metarnn.graph import Graph, NotAffine, affine
 
 UNITS = 128  # of a program that goes through all of time, with two warps
-CHAINED_UNITS = 64  # of one that has a segment, with one
+CHAINED_UNITS = 64  # of one that has a segment, with a warp for each of its rows
+REGISTERS = 128  # of a thread of it, so that four programs fit on a processor
 BUSY = 1024  # threads that keep a processor's memory busy
-SPAN = 32  # steps of a segment: what is in work at once stays in the caches
 
 
 def scannable(graph: Graph) -> bool:
@@ -55,16 +54,17 @@ class Scan:
 
     def __init__(self, graph: Graph, *, backward: bool, kept: frozenset[int]) -> None:
         walk = Walk(graph, backward=backward, kept=kept)
-        self.width, self.steps, self.sources = walk.width, walk.steps, walk.sources
+        self.width, self.steps, self.span = walk.width, walk.steps, walk.span
+        self.sources = walk.sources
         self._states = len(graph.states)
         self._launched = False
         self.program = Program(
             source=walk.source,
             arrays=tuple(walk.arrays),
             widths=(walk.width,),
-            outputs={n: graph.nodes[k].width for n, k in walk.outputs.items()},
+            outputs={n: graph.nodes[graph.outputs[n]].width for n in walk.outputs},
             aliases=walk.aliases,
-            sums={n: graph.nodes[k].width for n, k in walk.sums.items()},
+            sums={n: graph.nodes[graph.outputs[n]].width for n in walk.sums},
             states=tuple((n, i in kept, False) for i, n in enumerate(graph.states)),
         )
 
@@ -79,10 +79,8 @@ class Scan:
         steps, batch, device = size.steps, size.batch, size.device
         if not batch:
             return
-        chained = steps > SPAN and self._too_few(batch, processors(device))
-        most, span = (CHAINED_UNITS, SPAN) if chained else (UNITS, steps)
-        units = min(power(self.width), most)
-        rows = batch * -(-self.width // units)
+        chained = steps > self.span and self._too_few(batch, processors(device))
+        span, fixed, options = self.way(steps, chained=chained)
         segments = -(-steps // span)
         sums = {
             name: torch.empty(segments, batch, width, dtype=torch.float32, device=device)
@@ -93,14 +91,26 @@ class Scan:
         told = pointers[0]
         if chained:
             told = chain.untold(self._states, self.width, segments, batch, device)
-        options = {} if interpreted() else {"num_warps": most // 64}
+        programs = segments * batch * -(-self.width // fixed["UNITS"])
         with first_launch(self._launched), current(device):
-            self.loop[rows * segments,](
-                *pointers, told, steps, batch, span, UNITS=units, CHAINED=chained, **options
-            )
+            self.loop[programs,](*pointers, told, steps, batch, span, **fixed, **options)
         self._launched = True
         for name, total in sums.items():
             torch.sum(total, 0, out=arrays["sum", name])
+
+    def way(self, steps: int, *, chained: bool) -> tuple[int, dict[str, int], dict[str, int]]:
+        """The steps of a segment, the kernel's constants, and options of the compiler."""
+        units = power(self.width)
+        if chained:
+            span, rows = chain.ROWS * self.span, chain.ROWS
+            fixed = {"UNITS": min(units, CHAINED_UNITS), "LOOKS": chain.looks(-(-steps // span))}
+            options = {"num_warps": rows, "maxnreg": REGISTERS}
+        else:
+            span, rows = steps, 1
+            fixed = {"UNITS": min(units, UNITS), "LOOKS": 0}
+            options = {"num_warps": 2}
+        fixed |= {"ROWS": rows, "EVEN": steps % (span if chained else self.steps) == 0}
+        return span, fixed, {} if interpreted() else options
 
     @cached_property
     def loop(self) -> Any:

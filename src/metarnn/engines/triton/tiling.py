@@ -89,7 +89,8 @@ def _shared(
     columns = [_columns(g, units) for g in program.groups]
     most = max((rows * n for n in columns), default=0)
     # Many values of many units at once would not fit into the registers of four warps.
-    warps = 8 if most >= 8192 or rows * max(units.values()) >= 2048 else 4
+    values = rows * max(units.values()) * (2 if any(g.whole for g in program.groups) else 1)
+    warps = 8 if most >= 8192 or values >= 2048 else 4
     chunks = _all_chunks(program.groups, columns, rows, size, room, warps)
     cost = BARRIER * program.barriers + 0.002 * programs * groups
     for g, n, c in zip(program.groups, columns, chunks, strict=True):

@@ -19,6 +19,7 @@ import triton.language as tl
 
 from metarnn.engines.triton.prelude import (
     PATIENCE,
+    and_before,
     exp,
     greater,
     maximum,
@@ -26,24 +27,31 @@ from metarnn.engines.triton.prelude import (
     sigmoid,
     softplus,
     tanh,
+    then,
 )
 
 
 @triton.jit(do_not_specialize=["steps", "batch", "span"])
 def loop('''
 
+FIXED = "ROWS", "UNITS", "LOOKS", "EVEN"  # LOOKS is 0 where a program goes through all of time
+
 # Steps whose inputs are read at once, with at most two inputs (minGRU, forward) and with more: as
 # many as fit into registers.
 STEPS = 8, 4
+# Steps of a row of a segment, all in work at once: with at most four inputs, and with more or of a
+# backward pass, which has as many results.
+SPANS = 16, 8
 
 
 class Walk:
     """A graph's loop as the text of a kernel, and the arrays that it reads and writes."""
 
     def __init__(self, graph: Graph, *, backward: bool, kept: frozenset[int]) -> None:
-        self.graph, self.backward, self.kept = graph, backward, kept
+        self.graph, self.backward, self.kept = affine(graph, beside=True), backward, kept
         self.width = max(graph.states)
         self.steps = STEPS[_reads(graph) > 2]
+        self.span = SPANS[backward or _reads(graph) > 4]
         self.arrays: list[Key] = []
         self.sources: dict[Key, int] = {}  # of the arrays those that are read whole, with widths
         self.aliases: dict[str, str] = {}
@@ -51,7 +59,7 @@ class Walk:
         for name, k in graph.outputs.items():
             if not name.startswith(SUMS) and first.setdefault(k, name) != name:
                 self.aliases[name] = first[k]
-        own = {n: k for n, k in graph.outputs.items() if n not in self.aliases}
+        own = {n: self.graph.outputs[n] for n in graph.outputs if n not in self.aliases}
         self.outputs = {n: k for n, k in own.items() if not n.startswith(SUMS)}
         self.sums = {n: k for n, k in own.items() if n.startswith(SUMS)}
         self.source = self._source()
@@ -64,16 +72,12 @@ class Walk:
     def _source(self) -> str:
         lines = self._lines()  # which finds out what the arrays are
         arrays = ", ".join(f"a{i}" for i in range(len(self.arrays)))
-        fixed = "UNITS: tl.constexpr, CHAINED: tl.constexpr"
+        fixed = ", ".join(f"{name}: tl.constexpr" for name in FIXED)
         head = f"{HEAD}{arrays}, told, steps, batch, span, {fixed}):"
         return "\n".join([head, *indented(lines), ""])
 
     def _lines(self) -> list[str]:
-        """The work of a program: some units of a sequence in one segment.
-
-        In a chain a first walk is to tell others what the segment does. What it reads is in a cache
-        when the second comes by.
-        """
+        """The work of a program: some units of a sequence in one segment."""
         n, states = self.width, range(len(self.graph.states))
         lines = [
             "number = tl.program_id(0)",
@@ -81,8 +85,9 @@ class Walk:
             f"blocks = ({n} + UNITS - 1) // UNITS",
             "segment = number // (batch * blocks)",
             "b = number % (batch * blocks) // blocks + tl.full((), 0, tl.int64)",
-            "u = number % blocks * UNITS + tl.arange(0, UNITS)",
-            f"mu = u < {n}",
+            "q = tl.arange(0, ROWS)[:, None]",
+            "u = number % blocks * UNITS + tl.arange(0, UNITS)[None, :] + 0 * q",
+            f"mu = (u < {n}) | ({n} % UNITS == 0)",
             "begin = segment * span",
             "stop = tl.minimum(begin + span, steps)",
         ]
@@ -90,13 +95,11 @@ class Walk:
             start = f"{self.array('initial', str(i))} + b * {n} + u"
             lines.append(f"s{i} = tl.load({start}, mask=mu, other=0.0).to(tl.float32)")
             lines += self._keep(i)
+        totals = [f"{total} = tl.zeros((ROWS, UNITS), tl.float32)" for total, _ in self._totals()]
         along = f"for base in range(begin, stop, {self.steps}):"
-        before = [f"A{i} = tl.full((UNITS,), 1.0, tl.float32)" for i in states]
-        before += [f"D{i} = tl.zeros((UNITS,), tl.float32)" for i in states]
-        before += [along, *indented(self._reduced()), *chain.tell(len(states), n)]
-        lines += ["if CHAINED:", *indented(before)]
-        lines += [f"{total} = tl.zeros((UNITS,), tl.float32)" for total, _ in self._totals()]
-        return [*lines, along, *indented(self._steps()), *self._end()]
+        plain = [along, *indented(self._steps())]
+        lines += [*totals, "if LOOKS:", *indented(self._chained()), "else:", *indented(plain)]
+        return [*lines, *self._end()]
 
     def _keep(self, i: int) -> list[str]:
         """The first slot of a history of states."""
@@ -105,40 +108,67 @@ class Walk:
         array = self.array("state", str(i))
         cast = f"s{i}.to({array}.dtype.element_ty)"
         place = f"{array} + b * {self.width} + u"
-        return ["if segment == 0:", f"    tl.store({place}, {cast}, mask=mu)"]
+        return ["if segment == 0:", f"    tl.store({place}, {cast}, mask=mu & (q == 0))"]
 
-    def _reduced(self) -> list[str]:
-        """What many steps do to a state: A and D of the segment so far."""
-        ab = affine(self.graph)
-        many = _Many(self, ab)
-        for j in range(self.steps):
-            step = many.step(j)
-            for i in range(len(self.graph.states)):
-                a, d = step.value(ab.outputs[f"a.{i}"]), step.value(ab.outputs[f"b.{i}"])
-                step.lines += [
+    def _chained(self) -> list[str]:
+        """All steps of a segment: what they do to a state, which is told, and then what it is.
+
+        What both need is computed once, and is held in registers meanwhile. All that is read is on
+        its way before the program waits.
+        """
+        states = range(len(self.graph.states))
+        many = _Many(self, self.graph)
+        steps = [many.step(j) for j in range(self.span)]
+        for j, step in enumerate(steps):
+            for i in states:
+                a, d = (step.value(self.graph.outputs[f"{part}.{i}"]) for part in "ab")
+                many.later += [
                     f"D{i} = tl.where(ok{j}, {a} * D{i} + {d}, D{i})",
                     f"A{i} = tl.where(ok{j}, {a} * A{i}, A{i})",
                 ]
-            many.later += step.lines
-        return [*self._time(), *many.first, *many.later]
+                step.next(i, a, d)
+        lines = [f"A{i} = tl.full((ROWS, UNITS), 1.0, tl.float32)" for i in states]
+        lines += [f"D{i} = tl.zeros((ROWS, UNITS), tl.float32)" for i in states]
+        lines += [*many.loads, *many.first, *many.later]
+        many.loads, walked = [], []
+        for j in range(0, self.span, self.steps):
+            walked += self._walked(many, range(j, min(j + self.steps, self.span)), steps)
+        time = self._time("begin", many, self.span, apart=self.span)
+        look = chain.look(len(states), self.width)
+        return [*look, *time, *lines, *many.loads, *chain.tell(len(states)), *walked]
 
     def _steps(self) -> list[str]:
+        many = _Many(self, self.graph)
+        steps = [many.step(j) for j in range(self.steps)]
+        lines = self._walked(many, range(self.steps), steps)
+        return [*self._time("base", many, self.steps), *many.loads, *lines]
+
+    def _walked(self, many: _Many, some: range, steps: list[_Step]) -> list[str]:
         """Many steps: first all that is read, then one after the other, then all that is written.
 
         The order matters: a load after a store waits for it, since both might be of one place.
         """
-        many, stores = _Many(self, self.graph), []
-        for j in range(self.steps):
-            step = many.step(j)
-            stores += self._one(step, j)
-            many.later += step.lines
-        return [*self._time(), *many.first, *many.later, *stores]
+        stores: list[str] = []
+        many.first, many.later = [], []
+        for j in some:
+            stores += self._one(steps[j], j)
+            many.later += steps[j].lines
+        return [*many.first, *many.later, *stores]
 
-    def _time(self) -> list[str]:
-        """The number t of the first of many steps, and which of them there are."""
-        time = "steps - 1 - base" if self.backward else "base"
-        oks = (f"ok{j} = base + {j} < stop" for j in range(self.steps))
-        return [f"t = {time} + tl.full((), 0, tl.int64)", *oks]
+    def _time(self, base: str, many: _Many, count: int, apart: int = 0) -> list[str]:
+        """The number t of the first of many steps, where its rows are, which steps there are.
+
+        A program's rows are so many steps `apart`.
+        """
+        time = f"steps - 1 - {base}" if self.backward else base
+        way = -apart if self.backward else apart
+        lines = [f"t = {time} + tl.full((), 0, tl.int64)"]
+        for array, width in many.rows.items():
+            # Few sequences, if time is cut: then offsets of 32 bits do.
+            lines.append(f"r{array} = {'batch' if apart else 'B'} * {width}")
+            lines.append(f"p{array} = {array} + (t * B + b) * {width}")
+            lines.append(f"o{array} = q * ({way} * r{array})")
+        return lines + [f"ok{j} = ({base} + {apart} * q + {j} < stop) | EVEN" for j in range(count)]
 
     def _one(self, step: _Step, j: int) -> list[str]:
         """One step; the lines that store what it puts out."""
@@ -151,7 +181,7 @@ class Walk:
             step.lines.append(f"{new} = {_tensor(value)}")
             if i in self.kept:
                 array = self.array("state", str(i))
-                place = f"{array} + (t + {j + 1}) * B * {n} + b * {n} + u"
+                place = f"{step.place(array, n, after=1)} + (o{array} + u)"
                 stores.append(f"tl.store({place}, {new}.to({array}.dtype.element_ty), mask={m})")
         for name, parts in sums:
             for start, value in parts:
@@ -162,8 +192,7 @@ class Walk:
         for name, parts in outputs:
             array, width = self.array("output", name), self.graph.nodes[self.outputs[name]].width
             for start, value in parts:
-                time = f"(t - {j})" if self.backward else f"(t + {j})"
-                place = f"{array} + {time} * B * {width} + b * {width} + {start} + u"
+                place = f"{step.place(array, width)} + {start} + (o{array} + u)"
                 cast = f"{_tensor(value)}.to({array}.dtype.element_ty)"
                 stores.append(f"tl.store({place}, {cast}, mask={m})")
         return stores
@@ -179,16 +208,14 @@ class Walk:
         return found
 
     def _end(self) -> list[str]:
-        lines = [
-            f"last = (stop - begin - 1) // {self.steps} if CHAINED else 0",
-            "if stop == steps:",
-        ]
+        lines = ["last = mu & (q == ROWS - 1)", "if stop == steps:"]
         for i in range(len(self.graph.states)):
             array = self.array("final", str(i))
             cast = f"s{i}.to({array}.dtype.element_ty)"
-            lines.append(f"    tl.store({array} + b * {self.width} + u, {cast}, mask=mu)")
+            lines.append(f"    tl.store({array} + b * {self.width} + u, {cast}, mask=last)")
         for total, place in self._totals():
-            lines.append(f"tl.store({place}, {total}, mask=mu)")
+            summed = f"tl.broadcast_to(tl.sum({total}, 0)[None, :], (ROWS, UNITS))"
+            lines.append(f"tl.store({place}, {summed}, mask=last)")
         return lines
 
 
@@ -213,6 +240,8 @@ class _Many:
         self.walk, self.graph = walk, graph
         states = (k for k, node in enumerate(graph.nodes) if node.op == "state")
         self.bound = depends(graph, states)
+        self.rows: dict[str, int] = {}  # the arrays with a row a step, and its width
+        self.loads: list[str] = []
         self.first: list[str] = []
         self.later: list[str] = []
 
@@ -252,6 +281,19 @@ class _Step:
             lines.append(f"{self._known[k]} = {text}")
         return self._known[k]
 
+    def next(self, i: int, a: str, b: str) -> None:
+        """Compute the next of a state from what is held: a and b."""
+        k = self.many.graph.next_states[i]
+        if k in self.many.bound:
+            self._known[k] = f"y{k}_{self.j}"
+            self.lines.append(f"{self._known[k]} = {a} * s{i} + {b}")
+
+    def place(self, array: str, width: int, after: int = 0) -> str:
+        """Where an array's row of this step begins, or of one that many steps after it."""
+        self.many.rows[array] = width
+        sign = "-" if self.many.walk.backward else "+"
+        return f"p{array} {sign} {self.j + after} * r{array}"
+
     def _load(self, k: int) -> str:
         start, width = 0, self.nodes[k].width
         while self.nodes[k].op == "slice":
@@ -260,21 +302,23 @@ class _Step:
         node, walk = self.nodes[k], self.many.walk
         array = walk.array(node.op, node["name"])
         walk.sources[node.op, node["name"]] = node.width
-        time = f"(t - {self.j})" if walk.backward else f"(t + {self.j})"
-        place = {
-            "input": f"{array} + {time} * B * {node.width} + b * {node.width} + {start}",
-            "context": f"{array} + b * {node.width} + {start}",
-            "vector": f"{array} + {start}",
-        }[node.op]
-        mask = [f"ok{self.j}"] if node.op == "input" else []
-        if width > 1 or walk.width == 1:
-            place, mask = f"{place} + u", ["mu", *mask]
+        mask: list[str] = []
+        wide = width > 1 or walk.width == 1
+        if node.op == "input":
+            place, mask = f"{self.place(array, node.width)} + {start}", [f"ok{self.j}"]
+            place += f" + (o{array} + u)" if wide else f" + o{array}"
+        else:
+            place = {"context": f"{array} + b * {node.width}", "vector": array}[node.op]
+            place += f" + {start} + u" if wide else f" + {start}"
+        mask += ["mu"] if wide else []
         masked = f", mask={' & '.join(mask)}, other=0.0" if mask else ""
-        return f"tl.load({place}{masked}).to(tl.float32)"
+        name = f"x{k}_{start}_{self.j}"
+        self.many.loads.append(f"{name} = tl.load({place}{masked})")
+        return f"{name}.to(tl.float32)"
 
 
 def _tensor(value: str) -> str:
     """A value as a row of all units."""
     if value[0] in "-0123456789" or value.startswith("float("):
-        return f"tl.full((UNITS,), {value}, tl.float32)"
-    return f"({value} + tl.zeros((UNITS,), tl.float32))"
+        return f"tl.full((ROWS, UNITS), {value}, tl.float32)"
+    return f"({value} + tl.zeros((ROWS, UNITS), tl.float32))"

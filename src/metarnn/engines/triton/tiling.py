@@ -161,6 +161,8 @@ def _holdable(inner: int, size: int) -> bool:
 
 def _streamed(inner: int, columns: int, rows: int, size: int, left: int) -> Chunks:
     chunk = (512 if rows <= 32 and columns <= 64 else 256) // size
+    if size == 4 and rows * columns == 256:
+        chunk *= 2  # a part for each of four warps
     while chunk > SHORTEST and COPIES * chunk * (rows + columns) * size > left:
         chunk //= 2
     chunk = min(chunk, short(inner))
@@ -168,11 +170,13 @@ def _streamed(inner: int, columns: int, rows: int, size: int, left: int) -> Chun
 
 
 def _parted(chunks: Chunks, results: int, size: int, warps: int) -> Chunks:
-    """Parts for the warps that would have no results of their own: one computes 16 by 8.
+    """Parts for the warps that would have few results of their own: one computes 16 by 8.
 
-    Products of two bytes are too quick for that to pay; of four, it saves a tenth of the time.
+    Products of two bytes are too quick for that to pay; of four, it saves a tenth of the time, and
+    up to a fifth where two warps have results: a part for each of four is quicker, too.
     """
-    parts = min(warps // max(1, results // 128), chunks.chunk // SHORTEST)
+    busy = results // 128 if results > 256 else 1
+    parts = min(warps // min(warps, busy), chunks.chunk // SHORTEST)
     return chunks if size == 2 else replace(chunks, parts=max(1, parts))
 
 

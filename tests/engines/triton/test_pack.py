@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from metarnn.engines.triton.kernel import pack
+from metarnn.engines.triton.pack import Pack
 from metarnn.engines.triton.program import Block, Group
 from metarnn.engines.triton.tiling import Chunks, Tiling
 from tests.helpers.cases import randn
@@ -59,6 +59,10 @@ def naive(group: Group, t: Tiling) -> Tensor:
                         i, j = (j, i) if block.transposed else (i, j)
                         found[p, u, b, (block.offset or 0) + k] = weight[i, first + j]
     return found
+
+
+def pack(group: Group, t: Tiling, weights, dot: torch.dtype, split: bool) -> Tensor:
+    return Pack(group, t)(weights, dot, split)
 
 
 SHARES = [(1, 8), (1, N), (2, 3), (2, 4), (3, 2), (6, 1), (7, 1)]

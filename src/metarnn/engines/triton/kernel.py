@@ -18,8 +18,9 @@ from torch import Tensor
 
 from metarnn.cells import check
 from metarnn.engines.triton import CannotLaunch, interpreted
+from metarnn.engines.triton.pack import Pack
 from metarnn.engines.triton.passes import Size
-from metarnn.engines.triton.program import Block, Group, Key, Program
+from metarnn.engines.triton.program import Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
 
 LONG = 1000  # lines of a kernel; the longest of a known cell has 700
@@ -31,6 +32,7 @@ class _Launch:
 
     tiling: Tiling
     constants: dict[str, Any]
+    packs: tuple[Pack, ...]
     meets: bool  # whether programs wait for one another
     compiled: Any = None  # what Triton made of it, once it was launched
 
@@ -148,7 +150,8 @@ class Kernel:
         }
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
         meets = self.program.meets and tiling.programs > 1
-        return _Launch(tiling, {name: constants[name] for name in order}, meets)
+        packs = tuple(Pack(group, tiling) for group in self.program.groups)
+        return _Launch(tiling, {name: constants[name] for name in order}, packs, meets)
 
     def _run(
         self,
@@ -159,7 +162,7 @@ class Kernel:
         steps: int,
     ) -> None:
         tiling, batch, device = launch.tiling, case.batch, case.device
-        packed = [pack(g, tiling, weights, case.dot, case.split) for g in self.program.groups]
+        packed = [pack(weights, case.dot, case.split) for pack in launch.packs]
         pointers = [
             packed[int(key[1])] if key[0] == "pack" else arrays[key] for key in self.program.arrays
         ]
@@ -228,52 +231,6 @@ def _triton_type(dtype: torch.dtype) -> Any:
     return {
         torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16
     }[dtype]  # fmt: skip
-
-
-def pack(
-    group: Group, tiling: Tiling, weights: Mapping[str, Tensor], dot: torch.dtype, split: bool
-) -> Tensor:
-    """Weights in the order in which programs read them: [programs, units, blocks, inner], or as
-    if there were one program, for a product that each computes whole.
-
-    With `split` there are two of them, whose sum is the matrix: see `prelude.dot`.
-    """
-    n, inner, first = group.width, group.inner, group.blocks[0]
-    units, padded = tiling.columns(group) // group.padded, tiling.chunks[group.number].inner
-    shape = (1 if group.whole else tiling.programs, units, group.padded, padded)
-    weight = weights[first.map]
-    exact = (n, len(group.blocks), inner) == (shape[0] * units, group.padded, padded)
-    if exact and len(group.runs) == 1 and first.offset is None and weight.is_contiguous():
-        strides, offset = _view(group, shape, weight.shape[1])
-        # A weight may be a part of a larger tensor.
-        order = weight.as_strided(shape, strides, offset + weight.storage_offset())
-        # One kernel to cast and to order.
-        packed = torch.empty(shape, dtype=dot, device=weight.device).copy_(order)
-    else:
-        packed = torch.zeros(shape, dtype=dot, device=weight.device)
-        rows = packed.flatten(0, 1)[:n]
-        for begin, end in group.runs:
-            part = _rows(group.blocks[begin], weights, n * (end - begin)).unflatten(0, (-1, n))
-            offset = group.blocks[begin].offset or 0
-            rows[:, begin:end, offset : offset + part.shape[-1]] = part.transpose(0, 1)
-    if split:
-        high = (packed.view(torch.int32) & -8192).view(torch.float32)
-        return torch.stack([high, packed - high])
-    return packed
-
-
-def _view(group: Group, shape: tuple[int, ...], columns: int) -> tuple[tuple[int, ...], int]:
-    """Strides and offset that make a weight [programs, units, blocks, inner]."""
-    first = group.blocks[0]
-    row, inner = (1, columns) if first.transposed else (columns, 1)
-    offset = first.columns[0] + first.start * row
-    return (shape[1] * row, row, group.width * row, inner), offset
-
-
-def _rows(block: Block, weights: Mapping[str, Tensor], count: int) -> Tensor:
-    """So many rows of a product's matrix, from a block's first on."""
-    weight = weights[block.map][:, slice(*block.columns)]
-    return (weight.T if block.transposed else weight)[block.start : block.start + count]
 
 
 _open: dict[tuple[int, int], Tensor] = {}  # counters by device and stream, all zero

@@ -171,6 +171,48 @@ def test_a_scan_over_several_segments_of_time(name, looks, steps, device, monkey
 
 
 @pytest.mark.medium
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["mingru", "sru-2"])
+def test_a_reset_forgets_what_is_not_finite(name, value, device, monkeypatch):
+    """In the segment of the reset and in those after it, of its group and of the next."""
+    monkeypatch.setattr(walk, "SPANS", (3, 3))
+    monkeypatch.setattr(scan, "BUSY", 1 << 30)
+    monkeypatch.setattr(chain, "ROWS", 2)
+    monkeypatch.setattr(chain, "looks", lambda segments: 1)
+    monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))
+    ours, oracle = pair(EVERY[name], device)
+    x = randn(40, 1, ours.cell.input_size, dtype=torch.float32).to(device)
+    resets = torch.zeros(40, 1, dtype=torch.bool, device=device)
+    x[4], resets[9] = value, True
+    with torch.no_grad():
+        y, expected = ours(x, resets=resets)[0], oracle(x.double(), resets=resets)[0]
+    assert expected[9:].isfinite().all()
+    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [2, 5, 12, 16, 32, 100])
+def test_no_two_threads_have_the_same_number_of_a_segment(width):
+    """One might find it told and the other not yet, and only one of them be asked."""
+    made = fused.loop(plan_cell(cells.MinGRU(2, width), (), (), ())).train
+    assert isinstance(made, scan.Scan)
+    _, fixed, _ = made.way(1000, chained=True)
+    assert fixed["ROWS"] * fixed["UNITS"] % (32 * chain.ROWS) == 0  # a warp for each row
+
+
+class FirstUnit(cells.MinGRU):
+    """Linear in its state, but for a part of it that scales what is put out."""
+
+    def output(self, theta, drive, state):
+        return state[0][..., :1] * state[0]
+
+
+@pytest.mark.medium
+def test_a_part_of_a_state_is_no_scan(device):
+    assert not isinstance(fused.loop(plan_cell(FirstUnit(3, 4), (), (), ())).train, scan.Scan)
+    agree(FirstUnit(3, 4), device, batch=2, steps=5)
+
+
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", ["lstm", "gru-before", "mingru"])
 def test_narrow_types_of_numbers(name, dtype, device):

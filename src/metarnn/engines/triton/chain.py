@@ -55,21 +55,26 @@ def look(states: int, width: int) -> list[str]:
     return lines
 
 
-def tell(states: int) -> list[str]:
-    """Lines that tell A{i} and D{i} of all rows and make s{i} the state that each begins with."""
+def tell(states: int, forgets: bool) -> list[str]:
+    """Lines that tell A{i} and D{i} of all rows and make s{i} the state that each begins with.
+
+    A state that a step `forgets` may be NaN, and is gone then: see `prelude.onward`.
+    """
+    then = "then_forgetting" if forgets else "then"
+    and_before = "and_before_forgetting" if forgets else "and_before"
     lines = [
         "last = mu & (q == ROWS - 1)",
         "one = tl.full((ROWS, UNITS), 1.0, tl.float32)",
         "none = tl.zeros((ROWS, UNITS), tl.float32)",
     ]
     for i in range(states):
-        found = f"(A{i}, D{i}, one, none), 0, and_before"
+        found = f"(A{i}, D{i}, one, none), 0, {and_before}"
         lines += [
             f"A{i}, D{i}, P{i}, E{i} = tl.associative_scan({found})",
             f"tl.store(told{i} + segment * row, {_pair(f'A{i}', f'D{i}')}, mask=last)",
         ]
     for i in range(states):
-        lines += [*_wait(i), *_begin(i)]
+        lines += [*_wait(i), *_begin(i, then, forgets)]
     return lines
 
 
@@ -91,23 +96,23 @@ def _wait(i: int) -> list[str]:
     return [*check, "looks = 0", "while (absent > 0) & (looks < PATIENCE):", *again]
 
 
-def _begin(i: int) -> list[str]:
+def _begin(i: int, then: str, forgets: bool) -> list[str]:
     """The state that a segment begins with, and what the last of a group tells."""
     lines = [
         f"a = tl.where((q == 0) & (group == 0), 0.0, {_float(f'v{i}_0 >> 32')})",
         f"d = tl.where((q == 0) & (group == 0), s{i}, {_float(f'v{i}_0')})",
     ]
     for k in range(1, MOST_LOOKS):
-        more = f"a, d = then(a, d, {_float(f'v{i}_{k} >> 32')}, {_float(f'v{i}_{k}')})"
+        more = f"a, d = {then}(a, d, {_float(f'v{i}_{k} >> 32')}, {_float(f'v{i}_{k}')})"
         lines += _if_looked(k, [more])
-    end = _pair("none", f"A{i} * s{i} + D{i}")
+    end = _pair("none", f"onward(A{i}, s{i}, D{i}, {forgets})")
     return [
         *lines,
-        "a, d = tl.associative_scan((a, d), 0, then)",
+        f"a, d = tl.associative_scan((a, d), 0, {then})",
         f"s{i} = tl.sum(tl.where(q == ROWS - 1, d, 0.0), 0)[None, :]",
         "if segment == (group + 1) * SIZE - 1:",
         f"    tl.store(told{i} + (segments + group) * row, {end}, mask=last)",
-        f"s{i} = P{i} * s{i} + E{i}",
+        f"s{i} = onward(P{i}, s{i}, E{i}, {forgets})",
     ]
 
 

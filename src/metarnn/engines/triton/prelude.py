@@ -75,15 +75,39 @@ def softplus(x):
 
 
 @triton.jit
+def onward(a, s, b, FORGETS: tl.constexpr):
+    """a s + b. What a step FORGETS, with a = 0, may be NaN or infinite."""
+    if FORGETS:
+        return tl.where(a == 0, b, a * s + b)
+    else:
+        return a * s + b
+
+
+@triton.jit
 def then(A, D, A_later, D_later):
     """What A s + D, and then A_later s + D_later do together."""
     return A_later * A, A_later * D + D_later
 
 
 @triton.jit
+def then_forgetting(A, D, A_later, D_later):
+    return onward(A_later, A, 0.0, True), onward(A_later, D, D_later, True)
+
+
+@triton.jit
 def and_before(A, D, P, E, A_later, D_later, P_later, E_later):
     """The same, and what all but the last of them do: P s + E."""
     return A_later * A, A_later * D + D_later, P_later * A, P_later * D + E_later
+
+
+@triton.jit
+def and_before_forgetting(A, D, P, E, A_later, D_later, P_later, E_later):
+    return (
+        onward(A_later, A, 0.0, True),
+        onward(A_later, D, D_later, True),
+        onward(P_later, A, 0.0, True),
+        onward(P_later, D, E_later, True),
+    )
 
 
 @triton.jit

@@ -20,7 +20,7 @@ from metarnn.engines.triton.kernel import current, first_launch, function, proce
 from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import Key, Program, power
 from metarnn.engines.triton.walk import Walk
-from metarnn.graph import Graph, NotAffine, affine
+from metarnn.graph import Graph, Node, NotAffine, affine
 
 UNITS = 128  # of a program that goes through all of time, with two warps
 CHAINED_UNITS = 64  # of one that has a segment, with a warp for each of its rows
@@ -35,11 +35,13 @@ def scannable(graph: Graph) -> bool:
         if not (node.elementwise or node.source or node.op in ("slice", "join")):
             return False
         widths |= {node.width} if node.elementwise else set()
-    joined = {a for node in nodes if node.op == "join" for a in node.args}
     if any(nodes[a].op == "join" for node in nodes for a in node.args):
         return False
-    widths = {*widths, *(nodes[a].width for a in joined)} - {1}
-    results = {k for k in graph.results if nodes[k].op != "join"}
+    if any(node.op == "slice" and not _read(nodes, node.args[0]) for node in nodes):
+        return False
+    joined = {a for node in nodes if node.op == "join" for a in node.args}
+    results = {k for k in graph.results if nodes[k].op != "join"} | joined
+    widths -= {1}
     if len(widths) != 1 or any({nodes[k].width} != widths for k in results):
         return False
     try:
@@ -47,6 +49,13 @@ def scannable(graph: Graph) -> bool:
     except NotAffine:
         return False
     return True
+
+
+def _read(nodes: tuple[Node, ...], k: int) -> bool:
+    """Whether a row, or the one that it is a part of, is read from memory."""
+    while nodes[k].op == "slice":
+        k = nodes[k].args[0]
+    return nodes[k].source and nodes[k].op != "state"
 
 
 class Scan:
@@ -103,7 +112,9 @@ class Scan:
         units = power(self.width)
         if chained:
             span, rows = chain.ROWS * self.span, chain.ROWS
-            fixed = {"UNITS": min(units, CHAINED_UNITS), "LOOKS": chain.looks(-(-steps // span))}
+            # No two threads have the same units: one might see what is told later than the other.
+            units = min(max(units, 32), CHAINED_UNITS)
+            fixed = {"UNITS": units, "LOOKS": chain.looks(-(-steps // span))}
             options = {"num_warps": rows, "maxnreg": REGISTERS}
         else:
             span, rows = steps, 1

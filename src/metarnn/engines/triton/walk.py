@@ -20,14 +20,17 @@ import triton.language as tl
 from metarnn.engines.triton.prelude import (
     PATIENCE,
     and_before,
+    and_before_forgetting,
     exp,
     greater,
     maximum,
     minimum,
+    onward,
     sigmoid,
     softplus,
     tanh,
     then,
+    then_forgetting,
 )
 
 
@@ -50,6 +53,8 @@ class Walk:
     def __init__(self, graph: Graph, *, backward: bool, kept: frozenset[int]) -> None:
         self.graph, self.backward, self.kept = affine(graph, beside=True), backward, kept
         self.width = max(graph.states)
+        # Whether a step may forget its state (at a reset): 0 · NaN would remember it.
+        self.forgets = any(node.op == "where" for node in graph.nodes)
         self.steps = STEPS[_reads(graph) > 2]
         self.span = SPANS[backward or _reads(graph) > 4]
         self.arrays: list[Key] = []
@@ -123,10 +128,11 @@ class Walk:
             for i in states:
                 a, d = (step.value(self.graph.outputs[f"{part}.{i}"]) for part in "ab")
                 many.later += [
-                    f"D{i} = tl.where(ok{j}, {a} * D{i} + {d}, D{i})",
-                    f"A{i} = tl.where(ok{j}, {a} * A{i}, A{i})",
+                    f"D{i} = tl.where(ok{j}, onward({a}, D{i}, {d}, {self.forgets}), D{i})",
+                    f"A{i} = tl.where(ok{j}, onward({a}, A{i}, 0.0, {self.forgets}), A{i})",
                 ]
-                step.next(i, a, d)
+                if not self.forgets:
+                    step.next(i, a, d)
         lines = [f"A{i} = tl.full((ROWS, UNITS), 1.0, tl.float32)" for i in states]
         lines += [f"D{i} = tl.zeros((ROWS, UNITS), tl.float32)" for i in states]
         lines += [*many.loads, *many.first, *many.later]
@@ -135,7 +141,7 @@ class Walk:
             walked += self._walked(many, range(j, min(j + self.steps, self.span)), steps)
         time = self._time("begin", many, self.span, apart=self.span)
         look = chain.look(len(states), self.width)
-        return [*look, *time, *lines, *many.loads, *chain.tell(len(states)), *walked]
+        return [*look, *time, *lines, *many.loads, *chain.tell(len(states), self.forgets), *walked]
 
     def _steps(self) -> list[str]:
         many = _Many(self, self.graph)

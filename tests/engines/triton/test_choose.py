@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from functools import lru_cache
 
 import pytest
 import torch
@@ -123,6 +124,21 @@ def test_that_a_long_kernel_takes_long_is_said(monkeypatch):
     kernel.announce("\n" * kernel.LONG)
     with pytest.warns(RuntimeWarning, match="1,001 lines"):
         kernel.announce("\n" * (kernel.LONG + 1))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["lstm", "mingru"])
+def test_it_is_said_of_every_kernel(name, device, monkeypatch):
+    from metarnn.engines.triton import fused, scan
+
+    said: list[str] = []
+    for module in (kernel, scan):
+        monkeypatch.setattr(module, "announce", said.append)
+    monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))  # kernels that nobody has launched
+    layer = make(EVERY[name], engine="triton", dtype=torch.float32, device=device)
+    x = randn(4, 2, layer.input_size, dtype=torch.float32).to(device).requires_grad_()
+    layer(x)[0].sum().backward()
+    assert len(said) == 2  # forward and backward
 
 
 def test_without_triton_the_next_engine_takes_over_and_says_what_to_install(monkeypatch):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.triton import chain, interpreted
-from metarnn.engines.triton.kernel import current, first_launch, function, processors
+from metarnn.engines.triton.kernel import announce, current, first_launch, function, processors
 from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import Key, Program, power
 from metarnn.engines.triton.walk import Walk
@@ -101,6 +101,8 @@ class Scan:
         if chained:
             told = chain.untold(self._states, self.width, segments, batch, device)
         programs = segments * batch * -(-self.width // fixed["UNITS"])
+        if not self._launched:
+            announce(self.program.source)
         with first_launch(self._launched), current(device):
             self.loop[programs,](*pointers, told, steps, batch, span, **fixed, **options)
         self._launched = True

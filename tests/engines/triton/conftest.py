@@ -1,3 +1,4 @@
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,16 @@ def device(monkeypatch: pytest.MonkeyPatch) -> str:
         _multiply_bfloat16(monkeypatch)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     return interpreter.DEVICE
+
+
+@pytest.fixture
+def own_kernels(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that no other test has made or will run: for constants of a test's own."""
+    from metarnn.engines.triton import driven, fused
+
+    own = lru_cache(fused.Loop)
+    for module in (driven, fused):
+        monkeypatch.setattr(module, "loop", own)
 
 
 def _multiply_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

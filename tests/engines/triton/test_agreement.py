@@ -3,7 +3,6 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -122,6 +121,7 @@ def test_no_sequences_and_a_single_step(name, device):
 
 
 @pytest.mark.medium
+@pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("name", ["lstm", "gru-before", "lstm-norm", "mogrifier"])
 def test_long_sums_may_be_shared_by_warps(name, held, device, monkeypatch):
@@ -138,7 +138,6 @@ def test_long_sums_may_be_shared_by_warps(name, held, device, monkeypatch):
         return replace(tiling, chunks=tuple(chunks))
 
     monkeypatch.setattr(kernel, "tile", in_parts)
-    monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))  # kernels of its own
     agree(ODD[name], device, steps=2)
 
 
@@ -157,6 +156,7 @@ SEGMENTED = [
 
 
 @pytest.mark.medium
+@pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize(("looks", "steps"), [(1, 24), (1, 25), (2, 55)])
 @pytest.mark.parametrize("name", SEGMENTED)
 def test_a_scan_over_several_segments_of_time(name, looks, steps, device, monkeypatch):
@@ -166,11 +166,11 @@ def test_a_scan_over_several_segments_of_time(name, looks, steps, device, monkey
     monkeypatch.setattr(scan, "BUSY", 1 << 30)
     monkeypatch.setattr(chain, "ROWS", 2)
     monkeypatch.setattr(chain, "looks", lambda segments: looks)
-    monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))  # kernels of its own
     agree(LINEAR[name], device, batch=2, steps=steps)
 
 
 @pytest.mark.medium
+@pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("name", ["mingru", "sru-2"])
 def test_a_reset_forgets_what_is_not_finite(name, value, device, monkeypatch):
@@ -179,7 +179,6 @@ def test_a_reset_forgets_what_is_not_finite(name, value, device, monkeypatch):
     monkeypatch.setattr(scan, "BUSY", 1 << 30)
     monkeypatch.setattr(chain, "ROWS", 2)
     monkeypatch.setattr(chain, "looks", lambda segments: 1)
-    monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))
     ours, oracle = pair(EVERY[name], device)
     x = randn(40, 1, ours.cell.input_size, dtype=torch.float32).to(device)
     resets = torch.zeros(40, 1, dtype=torch.bool, device=device)

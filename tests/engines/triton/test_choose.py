@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from functools import lru_cache
 
 import pytest
 import torch
@@ -127,14 +126,14 @@ def test_that_a_long_kernel_takes_long_is_said(monkeypatch):
 
 
 @pytest.mark.medium
+@pytest.mark.usefixtures("own_kernels")
 @pytest.mark.parametrize("name", ["lstm", "mingru"])
 def test_it_is_said_of_every_kernel(name, device, monkeypatch):
-    from metarnn.engines.triton import fused, scan
+    from metarnn.engines.triton import scan
 
     said: list[str] = []
     for module in (kernel, scan):
         monkeypatch.setattr(module, "announce", said.append)
-    monkeypatch.setattr(fused, "loop", lru_cache(fused.Loop))  # kernels that nobody has launched
     layer = make(EVERY[name], engine="triton", dtype=torch.float32, device=device)
     x = randn(4, 2, layer.input_size, dtype=torch.float32).to(device).requires_grad_()
     layer(x)[0].sum().backward()

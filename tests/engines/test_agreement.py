@@ -114,3 +114,15 @@ def test_a_state_that_is_changed_in_place_changes_no_output(name, engine):
         for part in parts(state):
             part.fill_(7)
     assert torch.equal(output, before)
+
+
+@pytest.mark.parametrize(("name", "engine"), QUICK)
+def test_a_state_may_be_detached_in_place_as_torchs(name, engine):
+    """At the first call and at those like it, for which layers take a shorter way."""
+    layer = make(EVERY[name], engine=engine)
+    state = None
+    for _ in range(3):
+        _, state = layer(randn(5, 3, layer.input_size), state)
+        for part in parts(state):
+            part.detach_()
+            assert not part.requires_grad

@@ -32,7 +32,7 @@ from metarnn.layers.again import Calls
 from metarnn.layers.dropout import NOTHING, Dropout, between, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import SCHEMES, initialize
-from metarnn.layers.stack import Floor
+from metarnn.layers.stack import Floor, alone
 from metarnn.layers.unroll import Source, Way, run_with, state_sizes
 
 
@@ -277,7 +277,7 @@ class Recurrent(nn.Module):
         y, final = run_with(Way(engine), recurrence)
         final = (*final, *kept)
         if call.batched:
-            final = tuple(part.unsqueeze(0) for part in final)
+            final = tuple(map(alone, final))
         return call.leave(y), final[0] if len(final) == 1 else final
 
     # Where the loop is no operator torch.compile would unroll it, for minutes; so it leaves the

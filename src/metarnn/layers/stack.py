@@ -32,6 +32,11 @@ class Floor:
         return len(self.weights)
 
 
+def alone(part: Tensor) -> Tensor:
+    """A single layer's state, [1, B, n]; no view in training: it may be detached in place."""
+    return torch.stack([part]) if torch.is_grad_enabled() else part.unsqueeze(0)
+
+
 def layers(
     floors: Sequence[Floor], call: Inputs, x: Tensor, state: State, merge: str, way: Way
 ) -> tuple[Tensor, State]:
@@ -44,7 +49,7 @@ def layers(
         finals += [final for _, final in found]
         x = merged([output for output, _ in found], merge)
     if len(finals) == 1:
-        return x, tuple(part.unsqueeze(0) for part in finals[0])
+        return x, tuple(map(alone, finals[0]))
     return x, tuple(torch.stack(part) for part in zip(*finals, strict=True))
 
 

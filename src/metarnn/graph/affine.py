@@ -19,11 +19,11 @@ class _Sum:
     rest: int | None
 
 
-def affine(graph: Graph, *, beside: bool = False) -> Graph:
-    """The graph of a and b of each state: outputs `a.k` and `b.k`, s'_k = a_k ⊙ s_k + b_k.
+def affine(graph: Graph) -> Graph:
+    """The same step with a and b of each state as outputs `a.k` and `b.k`: s'_k = a_k ⊙ s_k + b_k.
 
-    With `beside` the step itself is in it as well, and what both need is there once. Raises
-    NotAffine where a state enters any other way, or where one state enters another.
+    What they and the step need is there once. Raises NotAffine where a state enters any other way,
+    or where one state enters another.
     """
     builder = Builder(graph.maps)
     sums: list[_Sum] = []
@@ -39,8 +39,6 @@ def affine(graph: Graph, *, beside: bool = False) -> Graph:
         outputs[f"a.{i}"] = sums[k].coefficients.get(i, builder.number(0, width))
         rest = sums[k].rest
         outputs[f"b.{i}"] = builder.number(0, width) if rest is None else rest
-    if not beside:
-        return builder.graph((), outputs, graph.window)
     place: list[int] = []
     for node in graph.nodes:
         place.append(builder.copy(node, tuple(place[a] for a in node.args)))

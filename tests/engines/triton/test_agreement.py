@@ -1,26 +1,24 @@
 """The triton engine against the eager one in float64: values and all gradients."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from metarnn import Cell, Recurrent, cells, hyper
+from metarnn import Cell, cells, hyper
 from metarnn.cells import Map
 from metarnn.engines.plan import plan_cell
-from metarnn.engines.triton import chain, fused, kernel, scan, walk
+from metarnn.engines.triton import fused, kernel
 from metarnn.engines.triton.program import Program
 from metarnn.engines.triton.tiling import Tiling, tile
 from metarnn.graph import GraphCell
-from tests.helpers.cases import EVERY, LINEAR, TRACEABLE, make, parts, randn, random_state
+from tests.helpers.cases import EVERY, TRACEABLE, make, parts, randn
 from tests.helpers.compare import assert_close, cotangents, inputs, leaves, measure
+from tests.helpers.oracle import TYPES, agree, everything, given, pair
 from tests.helpers.random_graphs import random_graph
 
-TYPES = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 MASKS = {"lengths": [3, 1, 2], "resets": torch.tensor([[0, 1, 0], [1, 0, 0], [0, 0, 1]]).bool()}
 ODD = {
     "elman": cells.Elman(3, 5),
@@ -32,37 +30,6 @@ ODD = {
     "one": cells.LSTM(1, 1),
     "mogrifier": hyper.Mogrifier(cells.LSTM(20, 24), rounds=3, rank=3),  # short rows, and beside
 }
-
-
-def pair(cell: Cell, device: str, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
-    """A layer on this engine, and the oracle: eager, in float64, with the weights as rounded."""
-    ours = make(cell, engine="triton", dtype=dtype, device=device, **options)
-    oracle = make(cell, engine="eager", device=device, **options)
-    oracle.load_state_dict(ours.state_dict())
-    return ours, oracle
-
-
-def given(layer: Recurrent, batch: int, steps: int) -> list[Tensor]:
-    """An input and an initial state."""
-    dtype = next(layer.parameters()).dtype
-    return [randn(steps, batch, layer.input_size, dtype=dtype), *random_state(layer, batch)]
-
-
-def everything(layer: Recurrent, tensors: Sequence[Tensor], **call: Any) -> Any:
-    """Values, all gradients, and the values where none are asked for: another kernel."""
-    weight = next(layer.parameters())
-    x, *state = inputs(*(t.to(weight) for t in tensors))
-    wrt = [x, *state, *layer.parameters()]
-    found = measure(lambda: layer(x, tuple(state), **call), wrt)
-    with torch.no_grad():
-        return found, leaves(layer(x, tuple(state), **call))
-
-
-def agree(cell: Cell, device: str, batch: int = 3, steps: int = 3, call: Any = None, **options):
-    ours, oracle = pair(cell, device, **options)
-    tensors = given(ours, batch, steps)
-    found, expected = (everything(layer, tensors, **call or {}) for layer in (ours, oracle))
-    assert_close(found, expected, TYPES[tensors[0].dtype])
 
 
 @pytest.mark.medium
@@ -146,69 +113,6 @@ def test_programs_that_wait_for_nobody_share_units_and_sequences(device, monkeyp
     monkeypatch.setattr(kernel, "processors", lambda device: 8)
     # Two programs for 70 units, three groups for 9 rows.
     agree(cells.SRU(3, 70, version=2), device, batch=9, steps=2)
-
-
-# The states of qrnn-1, qrnn-2 and mingru pass on as that of qrnn-3 does.
-SEGMENTED = [
-    pytest.param(name, marks=pytest.mark.slow) if name in ("qrnn-1", "qrnn-2", "mingru") else name
-    for name in LINEAR
-]
-
-
-@pytest.mark.medium
-@pytest.mark.usefixtures("own_kernels")
-@pytest.mark.parametrize(("looks", "steps"), [(1, 24), (1, 25), (2, 55)])
-@pytest.mark.parametrize("name", SEGMENTED)
-def test_a_scan_over_several_segments_of_time(name, looks, steps, device, monkeypatch):
-    """Segments of six steps, the last one's maybe alone, in groups of two or of four."""
-    monkeypatch.setattr(walk, "STEPS", (2, 2))
-    monkeypatch.setattr(walk, "SPANS", (3, 3))
-    monkeypatch.setattr(scan, "BUSY", 1 << 30)
-    monkeypatch.setattr(chain, "ROWS", 2)
-    monkeypatch.setattr(chain, "looks", lambda segments: looks)
-    agree(LINEAR[name], device, batch=2, steps=steps)
-
-
-@pytest.mark.medium
-@pytest.mark.usefixtures("own_kernels")
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("name", ["mingru", "sru-2"])
-def test_a_reset_forgets_what_is_not_finite(name, value, device, monkeypatch):
-    """In the segment of the reset and in those after it, of its group and of the next."""
-    monkeypatch.setattr(walk, "SPANS", (3, 3))
-    monkeypatch.setattr(scan, "BUSY", 1 << 30)
-    monkeypatch.setattr(chain, "ROWS", 2)
-    monkeypatch.setattr(chain, "looks", lambda segments: 1)
-    ours, oracle = pair(EVERY[name], device)
-    x = randn(40, 1, ours.cell.input_size, dtype=torch.float32).to(device)
-    resets = torch.zeros(40, 1, dtype=torch.bool, device=device)
-    x[4], resets[9] = value, True
-    with torch.no_grad():
-        y, expected = ours(x, resets=resets)[0], oracle(x.double(), resets=resets)[0]
-    assert expected[9:].isfinite().all()
-    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5, equal_nan=True)
-
-
-@pytest.mark.parametrize("width", [2, 5, 12, 16, 32, 100])
-def test_no_two_threads_have_the_same_number_of_a_segment(width):
-    """One might find it told and the other not yet, and only one of them be asked."""
-    made = fused.loop(plan_cell(cells.MinGRU(2, width), (), (), ())).train
-    assert isinstance(made, scan.Scan)
-    _, fixed, _ = made.way(1000, chained=True)
-    assert fixed["ROWS"] * fixed["UNITS"] % (32 * chain.ROWS) == 0  # a warp for each row
-
-
-class FirstUnit(cells.MinGRU):
-    """Linear in its state, but for a part of it that scales what is put out."""
-
-    def output(self, theta, drive, state):
-        return state[0][..., :1] * state[0]
-
-
-@pytest.mark.medium
-def test_a_part_of_a_state_is_no_scan(device):
-    assert not isinstance(fused.loop(plan_cell(FirstUnit(3, 4), (), (), ())).train, scan.Scan)
-    agree(FirstUnit(3, 4), device, batch=2, steps=5)
 
 
 @pytest.mark.medium

@@ -175,9 +175,10 @@ def _parted(chunks: Chunks, results: int, size: int, warps: int) -> Chunks:
     Products of two bytes are too quick for that to pay; of four, it saves a tenth of the time, and
     up to a fifth where two warps have results: a part for each of four is quicker, too.
     """
-    busy = results // 128 if results > 256 else 1
-    parts = min(warps // min(warps, busy), chunks.chunk // SHORTEST)
-    return chunks if size == 2 else replace(chunks, parts=max(1, parts))
+    if size == 2:
+        return chunks
+    parts = warps if results <= 256 else max(1, warps * 128 // results)
+    return replace(chunks, parts=min(parts, chunks.chunk // SHORTEST))
 
 
 def _independent(program: Program, batch: int, processors: int) -> Tiling:

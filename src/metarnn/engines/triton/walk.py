@@ -51,7 +51,7 @@ class Walk:
     """A graph's loop as the text of a kernel, and the arrays that it reads and writes."""
 
     def __init__(self, graph: Graph, *, backward: bool, kept: frozenset[int]) -> None:
-        self.graph, self.backward, self.kept = affine(graph, beside=True), backward, kept
+        self.graph, self.backward, self.kept = affine(graph), backward, kept
         self.width = max(graph.states)
         # Whether a step may forget its state (at a reset): 0 · NaN would remember it.
         self.forgets = any(node.op == "where" for node in graph.nodes)
@@ -122,7 +122,7 @@ class Walk:
         its way before the program waits.
         """
         states = range(len(self.graph.states))
-        many = _Many(self, self.graph)
+        many = _Many(self)
         steps = [many.step(j) for j in range(self.span)]
         for j, step in enumerate(steps):
             for i in states:
@@ -144,7 +144,7 @@ class Walk:
         return [*look, *time, *lines, *many.loads, *chain.tell(len(states), self.forgets), *walked]
 
     def _steps(self) -> list[str]:
-        many = _Many(self, self.graph)
+        many = _Many(self)
         steps = [many.step(j) for j in range(self.steps)]
         lines = self._walked(many, range(self.steps), steps)
         return [*self._time("base", many, self.steps), *many.loads, *lines]
@@ -242,10 +242,10 @@ def _reads(graph: Graph) -> int:
 class _Many:
     """The values of many steps: what no state enters is computed before all that one does."""
 
-    def __init__(self, walk: Walk, graph: Graph) -> None:
-        self.walk, self.graph = walk, graph
-        states = (k for k, node in enumerate(graph.nodes) if node.op == "state")
-        self.bound = depends(graph, states)
+    def __init__(self, walk: Walk) -> None:
+        self.walk, self.graph = walk, walk.graph
+        states = (k for k, node in enumerate(walk.graph.nodes) if node.op == "state")
+        self.bound = depends(walk.graph, states)
         self.rows: dict[str, int] = {}  # the arrays with a row a step, and its width
         self.loads: list[str] = []
         self.first: list[str] = []

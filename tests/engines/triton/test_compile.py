@@ -56,7 +56,8 @@ def compiled(kernel, dot, constants, options):
         else:
             kind = made.arrays[i][0]
             narrow = "*bf16" if dot == torch.bfloat16 else "*fp32"
-            signature[name] = "*fp32" if kind in ("sum", "initial", "final") else narrow
+            wide = ("sum", "initial", "final", "partial")
+            signature[name] = "*fp32" if kind in wide else narrow
             attributes[i,] = [["tt.divisibility", 16]]
     source = ASTSource(kernel.loop, signature, given, attributes)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata.shared

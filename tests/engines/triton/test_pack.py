@@ -1,11 +1,13 @@
 """Weights in the order in which programs read them."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch import Tensor
 
 from metarnn.engines.triton.pack import Pack
-from metarnn.engines.triton.program import Block, Group
+from metarnn.engines.triton.program import Block, Group, power
 from metarnn.engines.triton.tiling import Chunks, Tiling
 from tests.helpers.cases import randn
 
@@ -63,6 +65,48 @@ def naive(group: Group, t: Tiling) -> Tensor:
 
 def pack(group: Group, t: Tiling, weights, dot: torch.dtype, split: bool) -> Tensor:
     return Pack(group, t)(weights, dot, split)
+
+
+def naive_partial(group: Group, t: Tiling) -> Tensor:
+    """[programs, all units, blocks, own units of the argument, its tiles], number by number."""
+    own, source = t.units[group.source], group.source
+    rows = t.chunks[group.number].inner // group.padded
+    found = torch.zeros(t.programs, rows, group.padded, own, power(group.tiles))
+    for p, row, (b, block) in product(
+        range(t.programs), range(group.width), enumerate(group.blocks)
+    ):
+        for u, tile in product(range(own), range(group.tiles)):
+            if p * own + u < source:
+                i, j = block.start + row, tile * source + p * own + u
+                i, j = (j, i) if block.transposed else (i, j)
+                found[p, row, b, u, tile] = WEIGHTS[block.map][i, block.columns[0] + j]
+    return found
+
+
+PARTIAL = {
+    "one tile": Group(0, N, 10, gates("w", 1), tiles=1),
+    "two tiles": Group(0, N, 10, gates("w", 1), tiles=2),
+    "three gates": Group(0, N, 10, gates("w", 3), tiles=2),
+    "some columns": Group(0, N, 4, gates("w", 4, columns=(3, 7)), tiles=2),
+    "transposed": Group(0, N, 8 * N, gates("wide", 1, (5, 5 + N), transposed=True), tiles=8),
+    "three tiles": Group(0, N, 2 * N, (Block(0, 2, "v", (1, 9), True),), tiles=3),
+    "two maps": Group(0, N, 10, (*gates("w", 2), Block(1, N, "v", (0, 10), False)), tiles=1),
+    "whole": Group(0, N, 10, gates("w", 1), whole=True, tiles=2),
+}
+
+
+@pytest.mark.parametrize("padding", [0, 16])
+@pytest.mark.parametrize(("programs", "own"), [(1, 64), (2, 32), (3, 4), (5, 2), (10, 1), (12, 1)])
+@pytest.mark.parametrize("name", PARTIAL)
+def test_so_are_those_of_parts_of_sums(name, programs, own, padding):
+    group = PARTIAL[name]
+    own = max(own, -(-group.source // programs))  # all of the argument is somebody's
+    inner = -(-N * group.padded // 16) * 16 + padding
+    chunks = (Chunks(inner, inner, True, 1, partial=True),)
+    t = Tiling(programs, 1, 16, {N: 8, group.source: own}, chunks, 4, 1, 0.0)
+    packed = pack(group, t, WEIGHTS, torch.float32, split=False)
+    assert packed.is_contiguous()
+    assert torch.equal(packed, naive_partial(group, t))
 
 
 SHARES = [(1, 8), (1, N), (2, 3), (2, 4), (3, 2), (6, 1), (7, 1)]

@@ -6,12 +6,15 @@ written the last time: after as many launches as there are barriers, all is as i
 """
 
 import sys
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pytest
 import torch
 
 from metarnn import Cell, Recurrent, cells, hyper
+from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import fused, kernel, tiling
 from metarnn.engines.triton.program import Program
 from metarnn.graph import GraphCell
@@ -29,18 +32,24 @@ pytestmark = [
 PROGRAMS, STEPS = 3, 2  # scratch has a slot for each of two steps
 
 
+def in_pieces(c: tiling.Chunks) -> tiling.Chunks:
+    """The same sums, not all at once."""
+    return replace(c, chunk=16, inner=-(-c.inner // 16) * 16, held=False, parts=2)
+
+
 def launches(program: Program) -> int:
     return 1 + STEPS * (1 + program.barriers)
 
 
-@pytest.fixture
-def shared(device, monkeypatch):
+@pytest.fixture(params=["", "partial", "streamed"])
+def shared(device, request, monkeypatch):
     """Kernels whose work is shared by programs that never wait, each launched many times."""
     from metarnn.engines.triton import prelude
 
-    once = kernel.Kernel._run
+    once, as_they_are = kernel.Kernel._run, kernel.partial_sums
 
     def prepared(self, launch, case, arrays, *rest):
+        monkeypatch.setattr(kernel, "partial_sums", lru_cache(as_they_are))
         for _ in range(launches(self.program)):
             for kind, name in arrays:
                 if kind == "sum":
@@ -48,7 +57,10 @@ def shared(device, monkeypatch):
             once(self, launch, case, arrays, *rest)
 
     def tile(program, batch, size, processors, room=1.0):
-        return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room)
+        found = tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, bool(request.param))
+        if request.param != "streamed":
+            return found
+        return replace(found, chunks=tuple(in_pieces(c) if c.partial else c for c in found.chunks))
 
     monkeypatch.setattr(prelude, "arrive", lambda counter, alone: None)
     monkeypatch.setattr(prelude, "wait", lambda counter, target, fine, alone: fine)
@@ -74,6 +86,13 @@ def agree(cell: Cell, batch: int = 2) -> None:
 
 # One of many cells: the record of races has them all.
 LATER = [name for name in EVERY if name not in LINEAR and name != "lstm"]
+
+
+@pytest.mark.parametrize("shared", ["partial", "streamed"], indirect=True)
+def test_partial_sums_are_there_where_a_test_says_so(shared):
+    made = fused.loop(plan_cell(EVERY["lstm"], (), (), ()))
+    (chunks,) = kernel.tile(made.reverse.program, 2, 8, 1).chunks
+    assert chunks.partial
 
 
 @pytest.mark.parametrize(

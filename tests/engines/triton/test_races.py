@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from metarnn import Cell, cells, hyper
-from metarnn.engines.triton import fused, kernel, scan, tiling
+from metarnn.engines.triton import fused, kernel, scan, sums, tiling
 from metarnn.engines.triton.emit import Emitter
 from metarnn.engines.triton.layout import Layout
 from metarnn.graph import GraphCell
@@ -100,7 +100,8 @@ def _ordered(a: Access, b: Access) -> bool:
 
 
 @pytest.fixture
-def record(device, monkeypatch):
+def record(device, request, monkeypatch):
+    """A record of kernels that hand out partial sums, if so asked, wherever they can."""
     from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
 
     from metarnn.engines.triton import prelude
@@ -148,7 +149,9 @@ def record(device, monkeypatch):
     def tile(program, batch, size, processors, room=1.0):
         if not program.barriers and not program.groups:
             return tiling.tile(program, batch, size, 8, room)
-        return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room)
+        return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, partial)
+
+    partial = getattr(request, "param", False)
 
     monkeypatch.setattr(InterpreterBuilder, "create_masked_load", create_masked_load)
     monkeypatch.setattr(InterpreterBuilder, "create_masked_store", create_masked_store)
@@ -246,3 +249,37 @@ def test_two_groups_share_nothing(record):
     run(cells.LSTM(3, 5), batch=17)
     assert record.launches == 3
     assert not record.races
+
+
+partial = pytest.mark.parametrize("record", [True], indirect=True)
+
+
+@partial
+@pytest.mark.parametrize("name", ["lstm", "gru", "lstm-all"])
+def test_no_cell_whose_programs_have_parts_of_sums_has_a_race(name, record):
+    run(EVERY[name])
+    assert record.launches == 3
+    assert not record.races
+
+
+@partial
+def test_no_layer_whose_programs_have_parts_of_sums_has_a_race(record):
+    layer = hyper.MetaRecurrent(cells.LSTM(3, 40), form="lowrank", engine="triton")
+    layer(randn(STEPS, 2, 3, dtype=torch.float32))[0].sum().backward()
+    assert record.launches
+    assert not record.races
+
+
+@partial
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_the_record_shows_a_race_where_sums_of_two_steps_lie_in_one_place(
+    name, record, monkeypatch
+):
+    apart = sums._place
+
+    def in_one_place(group, array):
+        return apart(group, array).replace("s64 % 2", "s64 * 0")
+
+    monkeypatch.setattr(sums, "_place", in_one_place)
+    run(EVERY[name])
+    assert record.races

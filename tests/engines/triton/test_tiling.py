@@ -11,7 +11,7 @@ from metarnn import cells, hyper
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import kernel
 from metarnn.engines.triton.fused import loop
-from metarnn.engines.triton.program import Program, power
+from metarnn.engines.triton.program import Group, Program, power
 from metarnn.engines.triton.tiling import SHARED, Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.random_graphs import random_graph
@@ -42,6 +42,13 @@ def program(name: str, kind: str) -> Program:
     return getattr(loop(plan_cell(CELLS[name], (), (), ())), kind).program
 
 
+def across(t: Tiling, group: Group) -> int:
+    """How many numbers each row has of a product's weights that a program holds."""
+    if t.chunks[group.number].partial:
+        return t.units[group.source] * power(group.tiles)
+    return t.columns(group)
+
+
 def tilings(made: Program, size: int) -> list[tuple[int, int, Tiling]]:
     found = []
     for processors, batch in product(PROCESSORS, BATCHES):
@@ -65,7 +72,9 @@ def test_every_tiling_does_all_the_work_with_programs_that_run_at_once(name, kin
         ), where
         assert len(t.chunks) == len(made.groups), where
         for group, c in zip(made.groups, t.chunks, strict=True):
-            assert c.inner >= group.inner, where
+            takers = 1 if group.whole else t.programs
+            all = takers * t.columns(group) if c.partial else group.inner
+            assert c.inner >= all, where
             assert c.inner % c.chunk == 0, where
             assert not c.held or c.chunk == c.inner, where
 
@@ -80,8 +89,8 @@ def test_what_triton_needs_as_a_power_of_two_is_one(name, kind):
         assert all(n == power(n) for n in sizes), t
         for group, c in zip(made.groups, t.chunks, strict=True):
             assert t.rows >= 16, "a tensor core multiplies 16 rows at least"
-            assert c.chunk >= 16 * c.parts
-            assert c.parts <= t.warps
+            assert c.chunk >= (t.columns(group) if c.partial else 16 * c.parts)
+            assert c.partial or c.parts <= t.warps
             assert t.programs == 1 or t.columns(group) >= 8
 
 
@@ -94,10 +103,12 @@ def test_the_chunks_of_a_product_in_flight_fit_on_the_chip(name, size):
             if processors < 40:  # with fewer, `room` is halved until Triton finds it enough
                 continue
             for group, c in zip(made.groups, t.chunks, strict=True):
-                columns = t.columns(group)
                 copies = 1 if c.held else t.stages
                 # 8 bytes are a weight in two parts, which its argument is not kept in.
-                bytes = copies * c.chunk * (t.rows * min(size, 4) + columns * size)
+                numbers = t.rows * min(size, 4) + t.columns(group) * size
+                if c.partial:
+                    numbers = across(t, group) * size
+                bytes = copies * c.chunk * numbers
                 assert bytes <= ON_CHIP, f"{processors} processors, a batch of {batch}: {t}"
 
 
@@ -158,7 +169,7 @@ def test_weights_that_are_held_fit_beside_what_they_are_multiplied_by(batch, pro
         for size in (2, 4):
             tiling = tile(each.program, batch, size, processors)
             for group, chunks in zip(each.program.groups, tiling.chunks, strict=True):
-                taken = chunks.chunk * (tiling.rows + tiling.columns(group)) * size
+                taken = chunks.chunk * (tiling.rows + across(tiling, group)) * size
                 assert not chunks.held or taken <= SHARED
 
 
@@ -169,7 +180,7 @@ def test_all_that_is_held_fits_on_the_chip_together(name, size):
         made = program(name, kind)
         tiling = tile(made, 128, size, 132)
         pairs = list(zip(made.groups, tiling.chunks, strict=True))
-        held = sum(c.inner * tiling.columns(g) * size for g, c in pairs if c.held and not g.at_hand)
+        held = sum(c.inner * across(tiling, g) * size for g, c in pairs if c.held and not g.at_hand)
         assert held <= SHARED
         assert {c.chunk for g, c in pairs if g.at_hand} <= {16, 32}
 
@@ -180,7 +191,8 @@ def test_products_that_are_computed_together_are_cut_alike():
         ((number, beside),) = ((g.number, g.beside) for g in made.groups if g.beside is not None)
         for size, batch in product((2, 4, 8), BATCHES):
             chunks = tile(made, batch, size, 132).chunks
-            assert chunks[number] == chunks[beside]
+            assert chunks[number].partial == chunks[beside].partial
+            assert chunks[number] == chunks[beside] or chunks[number].partial
 
 
 @pytest.fixture

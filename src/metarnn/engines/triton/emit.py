@@ -17,11 +17,14 @@ import triton.language as tl
 from metarnn.engines.triton.prelude import (
     alike,
     arrive,
+    collect,
     columns,
     dot,
     exp,
     greater,
+    hand_out,
     inner,
+    join2,
     leave,
     maximum,
     minimum,
@@ -38,7 +41,7 @@ from metarnn.engines.triton.prelude import (
 @triton.jit(do_not_specialize=["steps", "batch", "first"])
 def loop('''
 
-PIECES = ("CHUNK", "INNER", "HELD", "PARTS")  # of a product's inner dimension
+PIECES = ("CHUNK", "INNER", "HELD", "PARTS", "PARTIAL")  # of a product's inner dimension
 
 
 def emit(graph: Graph, *, backward: bool = False, kept: frozenset[int] = frozenset()) -> Program:
@@ -154,7 +157,7 @@ class Emitter:
         body = [line for line in body if line != "<ahead>"]
         lines = [
             *indented(top),
-            "    for s in range(steps):",
+            "    for s in tl.range(steps, num_stages=1):",  # nothing is read a step ahead
             *indented(body, 2),
             *indented(self._last_meeting()),
             *indented(self.after),
@@ -193,6 +196,7 @@ class Emitter:
         layout, segments = self.layout, self.layout.segments
         made = [(Units if s.width else Rows)(self, s, i) for i, s in enumerate(segments)]
         self._pair(made)
+        self._ask(made)
         arrivals = {(number - 1) % len(segments) for number in layout.barriers}
         for i, width in enumerate(self.graph.states):
             self.width(width)
@@ -224,6 +228,15 @@ class Emitter:
             if number == last:
                 self.body.append("<ahead>")
         self._finish()
+
+    def _ask(self, made: list[Units | Rows]) -> None:
+        """Tell segments which products of what they compute others need."""
+        units = {number: each for number, each in enumerate(made) if isinstance(each, Units)}
+        for each in units.values():
+            for group, argument in each.groups:
+                if group.tiles:
+                    home = self.layout.home[self.layout.root(argument)[0]]
+                    units[home].wanted.append((group, argument))
 
     def _pair(self, made: list[Units | Rows]) -> None:
         """Have products of whole segments computed beside those of the same rows that come next."""
@@ -307,6 +320,10 @@ class Emitter:
             if not any(place == self.place(k) for place, _ in found):
                 found.append((self.place(k), True))
         return found
+
+    def is_scratch(self, k: int, place: str) -> bool:
+        """Whether a place is there only for other programs to read a node at this step."""
+        return str(k) in self.scratch and place == self.place(k)
 
     def sums(self, k: int) -> list[str]:
         return [name for kind, name in self.layout.stores.get(k, ()) if kind == "sum"]

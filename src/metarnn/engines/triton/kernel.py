@@ -33,6 +33,7 @@ class _Launch:
     tiling: Tiling
     constants: dict[str, Any]
     packs: tuple[Pack, ...]
+    sums: dict[str, int]  # how many partial ones there are, by the number of a product
     meets: bool  # whether programs wait for one another
     compiled: Any = None  # what Triton made of it, once it was launched
 
@@ -150,8 +151,10 @@ class Kernel:
         }
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
         meets = self.program.meets and tiling.programs > 1
-        packs = tuple(Pack(group, tiling) for group in self.program.groups)
-        return _Launch(tiling, {name: constants[name] for name in order}, packs, meets)
+        groups = self.program.groups
+        packs = tuple(Pack(group, tiling) for group in groups)
+        sums = {str(g.number): tiling.sums(g) for g in groups if g.tiles}
+        return _Launch(tiling, {name: constants[name] for name in order}, packs, sums, meets)
 
     def _run(
         self,
@@ -162,10 +165,11 @@ class Kernel:
         steps: int,
     ) -> None:
         tiling, batch, device = launch.tiling, case.batch, case.device
-        packed = [pack(weights, case.dot, case.split) for pack in launch.packs]
-        pointers = [
-            packed[int(key[1])] if key[0] == "pack" else arrays[key] for key in self.program.arrays
-        ]
+        made = {("pack", str(j)): pack(weights, case.dot, case.split)
+                for j, pack in enumerate(launch.packs)}  # fmt: skip
+        sums = partial_sums(tuple(launch.sums.values()), device)
+        made |= {("partial", name): each for name, each in zip(launch.sums, sums, strict=True)}
+        pointers = [made[key] if key in made else arrays[key] for key in self.program.arrays]
         at_once = tiling.groups * tiling.rows
         for first in range(0, batch, at_once):
             groups = min(tiling.groups, -(-(batch - first) // tiling.rows))
@@ -223,6 +227,13 @@ def processors(device: torch.device) -> int:
     if not asked.isdecimal() or not 1 <= int(asked) <= there:
         check.refuse("METARNN_PROCESSORS", asked, f"a number from 1 to {there}")
     return int(asked)
+
+
+def partial_sums(counts: tuple[int, ...], device: torch.device) -> tuple[Tensor, ...]:
+    """Where programs hand out sums that they have a part of."""
+    if not counts:
+        return ()
+    return torch.empty(sum(counts), dtype=torch.float32, device=device).split(counts)
 
 
 def _triton_type(dtype: torch.dtype) -> Any:

@@ -199,6 +199,47 @@ def split2(x, B: tl.constexpr, U: tl.constexpr, REST: tl.constexpr):
 
 
 @triton.jit
+def join2(even, odd, B: tl.constexpr, N: tl.constexpr):
+    """What `split2` splits: [B, N] of two halves."""
+    return tl.reshape(tl.join(even, odd), (B, N))
+
+
+# Sums that all programs have a part of: [who needs them, who has a part of them, rows, columns].
+
+
+@triton.jit
+def hand_out(place, sums, first, me, P: tl.constexpr, ALL: tl.constexpr, COLUMNS: tl.constexpr):
+    """Give this program's part of columns `first` and following to those who need them."""
+    BB: tl.constexpr = sums.shape[0]
+    # In the order in which they lie in memory, so that whole lines of it are written at once.
+    TAKERS: tl.constexpr = sums.shape[1] // COLUMNS
+    sums = tl.permute(tl.reshape(sums, (BB, TAKERS, COLUMNS)), (1, 0, 2))
+    taker = first // COLUMNS + tl.arange(0, TAKERS)[:, None, None]
+    row = tl.arange(0, BB)[None, :, None] * COLUMNS
+    cell = row + tl.arange(0, COLUMNS)[None, None, :]
+    place += (taker * P + me) * (BB * COLUMNS) + cell
+    tl.store(place, sums, mask=taker < ALL // COLUMNS, cache_modifier=".cg")
+
+
+@triton.jit
+def collect(place, P: tl.constexpr, BB: tl.constexpr, COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Add up what all programs have given, in their order."""
+    place += tl.arange(0, BB)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    total = tl.zeros((BB, COLUMNS), tl.float32)
+    for first in range(0, P - P % AT_ONCE, AT_ONCE):
+        for part in tl.static_range(AT_ONCE):
+            total += _given(place, first + part, BB * COLUMNS)
+    for part in tl.static_range(P - P % AT_ONCE, P):
+        total += _given(place, part, BB * COLUMNS)
+    return total
+
+
+@triton.jit
+def _given(place, part, SIZE: tl.constexpr):
+    return tl.load(place + part * SIZE, cache_modifier=".cg").to(tl.float32)
+
+
+@triton.jit
 def arrive(counter, ALONE: tl.constexpr):
     tl.debug_barrier()  # all of this program's stores come before the one that tells of them
     if not ALONE:

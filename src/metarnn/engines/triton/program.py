@@ -34,6 +34,9 @@ class Group:
     whole: bool = False  # whether each program computes all of it
     at_hand: bool = False  # whether its argument is in registers
     beside: int | None = None  # the group that it is computed together with, of the same argument
+    # In how many tiles of units an earlier segment has its argument, if at all: then each program
+    # may multiply what it has itself, for all, instead of reading what all have.
+    tiles: int = 0
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -50,6 +53,11 @@ class Group:
         """The number of blocks as a power of two: results are split in halves."""
         return power(len(self.blocks))
 
+    @property
+    def source(self) -> int:
+        """The width of its argument's tiles."""
+        return self.inner // self.tiles
+
 
 @dataclass(frozen=True)
 class Program:
@@ -58,7 +66,7 @@ class Program:
     `arrays` lists pointers as (kind, name): inputs and outputs [T, B, n], contexts [B, n],
     vectors [n], biases, initial states [B, n], states
     [slots, B, n] (the state before step s is in slot s % slots), final states [B, n], sums over
-    time [B, n], scratch [2, B, n], packed weights.
+    time [B, n], scratch [2, B, n], packed weights, partial sums.
     """
 
     source: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from metarnn.engines.triton.program import SHORTEST, Group, Program, power, short
 
@@ -14,6 +15,8 @@ EXCHANGED, STREAMED = 1.3, 0.9  # what a byte of inputs and a byte of weights co
 SPEED = {2: 3e6, 4: 1.5e6, 8: 0.5e6}  # operations a µs of one program, by the size of a weight
 ROW = 0.4  # µs for one row of a segment over rows
 SHARED = 200 << 10
+CACHE, MEMORY = 32e6, 4e6  # bytes of partial sums that caches have room for; else bytes a µs
+SECTOR = 32  # bytes that memory writes at a time
 COPIES = 3  # pieces of a product that are on their way at once
 LEAST = 64  # numbers of a piece that there should be room for
 
@@ -23,12 +26,16 @@ class Chunks:
     """A product's inner dimension: padded to `inner`, in pieces of `chunk`; all at once if held.
 
     A piece is cut into `parts`, whose products different warps compute.
+
+    If `partial`, each program multiplies its own part of the inner dimension, for all. Then `inner`
+    and `chunk` are of the outer one, and `parts` is how many programs' sums are added up at once.
     """
 
     chunk: int
     inner: int
     held: bool
     parts: int = 1
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,13 @@ class Tiling:
         """How many numbers of a product's row a program computes, with padding."""
         return _columns(group, self.units)
 
+    def sums(self, group: Group) -> int:
+        """How many partial sums of a product there are, those of two steps."""
+        if not self.chunks[group.number].partial:
+            return 0
+        takers = 1 if group.whole else self.programs
+        return 2 * self.groups * takers * self.programs * self.rows * self.columns(group)
+
     @property
     def constants(self) -> dict[str, int | bool]:
         """The kernel's parameters."""
@@ -55,7 +69,7 @@ class Tiling:
         found |= {f"U{n}": u for n, u in self.units.items()}
         for j, c in enumerate(self.chunks):
             found |= {f"CHUNK{j}": c.chunk, f"INNER{j}": c.inner, f"HELD{j}": c.held}
-            found[f"PARTS{j}"] = c.parts
+            found |= {f"PARTS{j}": c.parts, f"PARTIAL{j}": c.partial}
         return found
 
 
@@ -76,36 +90,100 @@ def tile(program: Program, batch: int, size: int, processors: int, room: float =
             programs = -(-widest // units)
             if programs <= processors:
                 groups = min(-(-batch // rows), processors // programs)
-                found.append(_shared(program, batch, size, rows, programs, groups, room))
+                found += [
+                    _shared(program, batch, size, rows, programs, groups, room, partial)
+                    for partial in (False, True)
+                ]
     if not found:
         raise ValueError(f"rows of {widest} numbers are too wide for {processors} processors")
     return min(found, key=lambda tiling: tiling.cost)
 
 
+class _Share(NamedTuple):
+    """What each program has of the work."""
+
+    programs: int
+    groups: int
+    rows: int
+    units: dict[int, int]
+
+    def own(self, group: Group) -> int:
+        """How many numbers of a product's argument a program has itself, with padding."""
+        return self.units[group.source] * power(group.tiles)
+
+    def wanted(self, group: Group) -> int:
+        """How many numbers of a product's row the programs of a group need together."""
+        return _columns(group, self.units) * (1 if group.whole else self.programs)
+
+
+def _summed(groups: tuple[Group, ...], share: _Share, size: int) -> list[Group]:
+    """The products of which each program may multiply its own part of the argument, for all.
+
+    Sums are written and read, in four bytes each: at most twice what would be read of the argument.
+    Of more than 16 sequences they are too many, and of few units most would be padding.
+    """
+    found = []
+    for g in groups:
+        lead = g if g.beside is None else groups[g.beside]
+        wanted, columns = share.wanted(lead), _columns(lead, share.units)
+        few = 4 * (wanted + share.programs * columns) <= 2 * size * lead.inner
+        filled = wanted <= 2 * short(lead.width * lead.padded)
+        if g.tiles and share.own(g) >= SHORTEST and share.rows == 16 and few and filled:
+            found.append(g)
+    return found
+
+
 def _shared(
-    program: Program, batch: int, size: int, rows: int, programs: int, groups: int, room: float
+    program: Program,
+    batch: int,
+    size: int,
+    rows: int,
+    programs: int,
+    groups: int,
+    room: float,
+    partial: bool,
 ) -> Tiling:
     units = _units(program, programs)
+    share = _Share(programs, groups, rows, units)
     columns = [_columns(g, units) for g in program.groups]
     most = max((rows * n for n in columns), default=0)
+    summed = _summed(program.groups, share, size) if partial else []
+    multiplied = max((share.own(g) * share.wanted(g) for g in summed), default=0)
     # Many values of many units at once would not fit into the registers of four warps.
     values = rows * max(units.values()) * (2 if any(g.whole for g in program.groups) else 1)
-    warps = 8 if most >= 8192 or values >= 2048 else 4
-    chunks = _all_chunks(program.groups, columns, rows, size, room, warps)
+    warps = 8 if most >= 8192 or values >= 2048 or multiplied >= 16384 else 4
+    chunks = _all_chunks(program.groups, share, size, room, warps, summed)
     cost = BARRIER * program.barriers + 0.002 * programs * groups
     for g, n, c in zip(program.groups, columns, chunks, strict=True):
-        there = g.at_hand or g.beside is not None  # what it reads, somebody has loaded
-        moved = 0 if there else EXCHANGED * rows * c.inner
-        moved += 0 if c.held else STREAMED * c.inner * n
-        cost += moved * size / BANDWIDTH + (0 if there else c.inner * LATENCY)
-        # From 64 rows on the tensor cores take a product whole.
-        cost += 2 * rows * c.inner * n / (SPEED[size] * (2 if rows >= 64 else 1))
+        cost += _partial_cost(g, c, share, size) if c.partial else _cost(g, n, c, rows, size)
     if program.rows:
         cost += ROW * -(-rows // programs)
     if most > 16384:
         cost += most / 1000  # results that no longer fit into registers
     cost *= -(-batch // (rows * groups))  # one launch after the other
     return Tiling(programs, groups, rows, units, chunks, warps, COPIES, cost)
+
+
+def _cost(group: Group, columns: int, c: Chunks, rows: int, size: int) -> float:
+    there = group.at_hand or group.beside is not None  # what it reads, somebody has loaded
+    moved = 0 if there else EXCHANGED * rows * c.inner
+    moved += 0 if c.held else STREAMED * c.inner * columns
+    found = moved * size / BANDWIDTH + (0 if there else c.inner * LATENCY)
+    # From 64 rows on the tensor cores take a product whole.
+    return found + 2 * rows * c.inner * columns / (SPEED[size] * (2 if rows >= 64 else 1))
+
+
+def _partial_cost(group: Group, c: Chunks, share: _Share, size: int) -> float:
+    """Fitted to 30 tilings of an LSTM's way back, and taken for slower by a third, as the cost of
+    products that read what others have."""
+    rows, own, given = share.rows, share.own(group), share.wanted(group)
+    moved = rows * (given + share.programs * _columns(group, share.units)) * 4
+    found = 1.5 * moved / BANDWIDTH + 0.01 * share.programs - 0.4
+    found += 0 if c.held else STREAMED * c.inner * own * size / BANDWIDTH
+    found += 2 * rows * c.inner * own / (SPEED[size] / 2)
+    found += 0.3 if share.units[group.source] * size < SECTOR else 0
+    there = 2 * share.groups * rows * share.programs * given * 4
+    return 1.3 * found + (0 if there <= CACHE else there / MEMORY)
 
 
 def _units(program: Program, programs: int) -> dict[int, int]:
@@ -122,22 +200,32 @@ def _columns(group: Group, units: dict[int, int]) -> int:
 
 def _all_chunks(
     groups: tuple[Group, ...],
-    columns: list[int],
-    rows: int,
+    share: _Share,
     size: int,
     room: float,
     warps: int,
+    summed: list[Group],
 ) -> tuple[Chunks, ...]:
     """The pieces of all products; those that are computed together have the same.
 
     On the chip are all weights that are held, and what one product has on its way.
     """
-    together = {g.number: columns[g.number] for g in groups if not g.at_hand and g.beside is None}
-    for g in groups:
-        if g.beside is not None:
-            together[g.beside] += columns[g.number]
+    rows, columns = share.rows, [_columns(g, share.units) for g in groups]
     found = {g.number: Chunks(short(g.inner), short(g.inner), True) for g in groups if g.at_hand}
     left, moving = int(room * SHARED), 0
+    for g in sorted(summed, key=lambda g: -share.own(g) * share.wanted(g)):
+        chunks = _partial(g, share, size, left, warps)
+        if chunks is None:
+            return _all_chunks(groups, share, size, room, warps, [])
+        found[g.number] = chunks
+        taken = share.own(g) * size * chunks.chunk
+        left -= taken if chunks.held else 0
+        moving = max(moving, rows * chunks.chunk * 4 + (0 if chunks.held else COPIES * taken))
+    others = [g for g in groups if g.number not in found]
+    together = {g.number: columns[g.number] for g in others if g.beside is None}
+    for g in others:
+        if g.beside is not None:
+            together[g.beside] += columns[g.number]
     order = sorted(together, key=lambda j: -together[j] * groups[j].inner)
     for place, j in enumerate(order):
         inner, n = groups[j].inner, together[j]
@@ -151,7 +239,31 @@ def _all_chunks(
             chunks = _streamed(inner, n, rows, size, left if len(order) == 1 else left // 2)
             moving = max(moving, COPIES * chunks.chunk * (rows + n) * size)
         found[j] = _parted(chunks, rows * columns[j], size, warps)
-    return tuple(found[g.number if g.beside is None else g.beside] for g in groups)
+    for g in others:
+        found.setdefault(g.number, found[g.number if g.beside is None else g.beside])
+    return tuple(found[g.number] for g in groups)
+
+
+def _partial(group: Group, share: _Share, size: int, left: int, warps: int) -> Chunks | None:
+    """All sums of a product at once, if its weights can be held and its sums be in registers.
+
+    None if not even those fit on the chip that one program needs.
+    """
+    own, wanted, rows = share.own(group), share.wanted(group), share.rows
+    columns = _columns(group, share.units)
+    at_once = max(1, 1024 * warps // (rows * columns))
+    whole, most = short(wanted), 2048 * warps // rows
+    fits = whole <= most and whole * (own * size + rows * 4) <= left
+    if fits and whole <= 1.4 * max(SHORTEST, wanted):
+        return Chunks(whole, whole, True, at_once, True)
+    chunk = min(whole, most)
+    while chunk > max(SHORTEST, columns) and (
+        chunk * (COPIES * own * size + rows * 4) > left or -wanted % chunk > 0.1 * wanted
+    ):
+        chunk //= 2
+    if chunk < columns or chunk * (COPIES * own * size + rows * 4) > left:
+        return None
+    return Chunks(chunk, -(-wanted // chunk) * chunk, False, at_once, True)
 
 
 def _holdable(inner: int, size: int) -> bool:

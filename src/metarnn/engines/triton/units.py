@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from metarnn.engines.triton import sums
 from metarnn.engines.triton.layout import GATES, Segment
 from metarnn.engines.triton.program import SHORTEST, Block, Group, short
-from metarnn.engines.triton.text import expression, number, spread, store
+from metarnn.engines.triton.text import expression, indented, number, spread, store
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
@@ -26,6 +27,7 @@ class Units:
         # By the number of a group those that it is computed together with.
         self.together: dict[int, list[tuple[Units, Group]]] = {}
         self.done: set[int] = set()
+        self.wanted: list[tuple[Group, int]] = []  # products of what is computed here
 
     def pair(self, other: Units) -> None:
         """Have products computed beside those of another segment that read the same rows."""
@@ -53,24 +55,52 @@ class Units:
             self.e.rows |= {k: self.value(k) for k in (*segment.products, *segment.rest)}
         nodes = (*segment.products, *segment.rest, *segment.loose)
         stores = [(k, place, waits) for k in nodes for place, waits in self.e.targets(k)]
+        for wanted in self.wanted:
+            self._hand_out(*wanted)
         for k, place, _ in (each for each in stores if each[2]):
-            self._store(k, place, ".cg")
+            self._store(k, place, ".cg", f"not ({when})" if (when := self._unread(k)) else "")
         urgent, self.out = self.out, []
-        for k, place, _ in (each for each in stores if not each[2]):
-            self._store(k, place, "")
+        for k, place, waits in stores:
+            if not waits:
+                self._store(k, place, "")
+            elif (when := self._unread(k)) and not self.e.is_scratch(k, place):
+                self._store(k, place, "", when)
         for k in nodes:
             for name in self.e.sums(k):
                 self._add(k, name)
         return ahead, urgent, self.out
 
-    def _store(self, k: int, place: str, cache: str) -> None:
+    def _store(self, k: int, place: str, cache: str, when: str = "") -> None:
         node, n = self.nodes[k], self.n
         if node.width == 1 != n:
             self.out.append(store(f"{place} + rb", self.value(k), 0, cache))
             return
+        found = []
         for start, value in self._parts(k):
             address = f"{place} + rb * {node.width} + {start} + u{self.tag}"
-            self.out.append(store(address, value, self.tag, cache, self._mine()))
+            found.append(store(address, value, self.tag, cache, self._mine()))
+        self.out += [f"if {when}:", *indented(found)] if when else found
+
+    def _unread(self, k: int) -> str:
+        """The condition under which others need not wait for a node, since all products of it are
+        handed out. Empty: there is none."""
+        layout, root = self.layout, self.layout.root
+        groups = [group for group, argument in self.wanted if root(argument)[0] == k]
+        handed = {block.product for group in groups for block in group.blocks}
+        if k in self.layout.graph.next_states or any(
+            use.user not in handed and not layout.in_registers(k, use) for use in layout.uses(k)
+        ):
+            return ""
+        return " and ".join(f"PARTIAL{group.number}" for group in groups)
+
+    def _hand_out(self, group: Group, argument: int) -> None:
+        root, start = self.layout.root(argument)
+        stop = start + self.nodes[argument].width
+        parts = [spread(value, self.tag) for at, value in self._parts(root) if start <= at < stop]
+        self.out += sums.handed_out(group, parts, self._partial(group))
+
+    def _partial(self, group: Group) -> str:
+        return self.e.array("partial", str(group.number))
 
     def _add(self, k: int, name: str) -> None:
         """Add a node to its sum over time."""
@@ -109,7 +139,9 @@ class Units:
                 part = tuple(blocks[first : first + GATES])
                 inner, at_hand = self.nodes[argument].width, self._at_hand(argument)
                 number = len(self.e.groups)
-                group = Group(number, self.n, inner, part, self.segment.whole, at_hand)
+                tiles = sums.tiles(self.layout, argument, self.number)
+                whole = self.segment.whole
+                group = Group(number, self.n, inner, part, whole, at_hand, tiles=tiles)
                 self.e.groups.append(group)
                 found.append((group, argument))
         return found
@@ -177,7 +209,7 @@ class Units:
                 f"        d{i} += dot(r{j}, w_{i}, v_{i}, SPLIT)",
             ]
             after.append(f"d{i} = together(d{i}, PARTS{i})")
-        self.out += [
+        lines = [
             f"x{j} = {self.e.place(root)} + {start} + {rows}k{j}",
             f"if HELD{j}:",
             f"    r{j} = {load}",
@@ -189,6 +221,10 @@ class Units:
             *along,
             *after,
         ]
+        if group.tiles:
+            given = [f"d{g.number} = {sums.collected(g, self._partial(g))}" for _, g in all]
+            lines = [f"if PARTIAL{j}:", *indented(given), "else:", *indented(lines)]
+        self.out += lines
         for units, each in all:
             units._results(each, self.out)
 
@@ -199,11 +235,17 @@ class Units:
         mine, programs = f"me.to(tl.int64) * (INNER{j} * {count}) + ", "P"
         if group.whole:
             mine, programs = "", "1"
-        self.e.fixed |= dict.fromkeys([
+        lines = [
             f"k{j} = inner(CHUNK{j}, PARTS{j})",
             f"o{j} = columns({count}, INNER{j}, CHUNK{j}, PARTS{j})",
             f"p{j} = {packed} + {mine}o{j}",
             f"l{j} = {programs} * INNER{j} * {count}",
+        ]
+        if group.tiles:
+            partial = sums.weights(group, packed)
+            lines = [f"if PARTIAL{j}:", *indented(partial), "else:", *indented(lines)]
+        self.e.fixed |= dict.fromkeys([
+            "\n".join(lines),
             f"if HELD{j}:",
             f"    w_{j} = tl.load(p{j})",
             f"    v_{j} = tl.load(p{j} + l{j}) if SPLIT else w_{j}",

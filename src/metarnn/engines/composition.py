@@ -47,6 +47,13 @@ class Totals:
         return total
 
 
+def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """a b, for a gradient of that type: on a GPU, sums are not rounded to a narrower one first."""
+    if dtype == torch.float32 and a.dtype.itemsize == 2 and a.is_cuda:
+        return torch.mm(a, b, out_dtype=dtype)
+    return torch.mm(a, b)
+
+
 def placed(part: Tensor, like: Tensor, columns: slice) -> Tensor:
     """Some columns of a matrix whose others are 0."""
     if part.shape == like.shape:
@@ -103,33 +110,33 @@ def gradient_of_map(
 ) -> Tensor | None:
     """The gradient of a map's weight or bias: one product over all steps for each use of it."""
     found = None
-    for i, product in enumerate(plan.products):
-        if product.map != name or f"dproduct.{i}" not in outputs:
+    for i, each in enumerate(plan.products):
+        if each.map != name or f"dproduct.{i}" not in outputs:
             continue
-        if kind == "bias" and not product.bias:
+        if kind == "bias" and not each.bias:
             continue
         adjoint = outputs[f"dproduct.{i}"]
         if kind == "bias":
             part = totals(adjoint, tensor.dtype)
         else:
-            part = _weight(product, i, adjoint.flatten(0, 1), outputs, history)
-            part = placed(part, tensor, product.columns)
+            argument = _argument(each, i, adjoint.dtype, outputs, history)
+            rows = adjoint.flatten(0, 1).t()
+            part = product(rows, argument.flatten(0, 1), tensor.dtype)
+            part = placed(part, tensor, each.columns)
         found = part if found is None else found + part
     return found
 
 
-def _weight(
+def _argument(
     product: Product,
     number: int,
-    adjoint: Tensor,
+    dtype: torch.dtype,
     outputs: Mapping[str, Tensor],
     history: History,
 ) -> Tensor:
     if product.state is None:
-        argument = outputs[f"argument.{number}"].to(adjoint.dtype)
-    else:
-        argument = history(product.state, adjoint.dtype)
-    return torch.mm(adjoint.t(), argument.flatten(0, 1))
+        return outputs[f"argument.{number}"].to(dtype)
+    return history(product.state, dtype)
 
 
 def composition(

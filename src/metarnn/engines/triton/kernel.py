@@ -33,7 +33,7 @@ class _Launch:
     tiling: Tiling
     constants: dict[str, Any]
     packs: tuple[Pack, ...]
-    sums: dict[str, int]  # how many partial ones there are, by the number of a product
+    sums: dict[Key, int]  # how many partial ones there are of products
     meets: bool  # whether programs wait for one another
     compiled: Any = None  # what Triton made of it, once it was launched
 
@@ -153,7 +153,8 @@ class Kernel:
         meets = self.program.meets and tiling.programs > 1
         groups = self.program.groups
         packs = tuple(Pack(group, tiling) for group in groups)
-        sums = {str(g.number): tiling.sums(g) for g in groups if g.tiles}
+        summed = [g for g in groups if tiling.chunks[g.number].partial]
+        sums: dict[Key, int] = {("partial", str(g.number)): tiling.sums(g) for g in summed}
         return _Launch(tiling, {name: constants[name] for name in order}, packs, sums, meets)
 
     def _run(
@@ -165,10 +166,11 @@ class Kernel:
         steps: int,
     ) -> None:
         tiling, batch, device = launch.tiling, case.batch, case.device
-        made = {("pack", str(j)): pack(weights, case.dot, case.split)
-                for j, pack in enumerate(launch.packs)}  # fmt: skip
-        sums = partial_sums(tuple(launch.sums.values()), device)
-        made |= {("partial", name): each for name, each in zip(launch.sums, sums, strict=True)}
+        packed = [pack(weights, case.dot, case.split) for pack in launch.packs]
+        made = {("pack", str(j)): weight for j, weight in enumerate(packed)}
+        # A kernel that hands out no sums of a product has no use for what it gets in their place.
+        made |= {("partial", str(j)): weight for j, weight in enumerate(packed)}
+        made |= zip(launch.sums, partial_sums(tuple(launch.sums.values()), device), strict=True)
         pointers = [made[key] if key in made else arrays[key] for key in self.program.arrays]
         at_once = tiling.groups * tiling.rows
         for first in range(0, batch, at_once):

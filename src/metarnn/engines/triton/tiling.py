@@ -57,8 +57,6 @@ class Tiling:
 
     def sums(self, group: Group) -> int:
         """How many partial sums of a product there are, those of two steps."""
-        if not self.chunks[group.number].partial:
-            return 0
         takers = 1 if group.whole else self.programs
         return 2 * self.groups * takers * self.programs * self.rows * self.columns(group)
 

@@ -11,7 +11,7 @@ from metarnn import cells, hyper
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import kernel
 from metarnn.engines.triton.fused import loop
-from metarnn.engines.triton.program import Group, Program, power
+from metarnn.engines.triton.program import Program, power
 from metarnn.engines.triton.tiling import SHARED, Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.random_graphs import random_graph
@@ -40,13 +40,6 @@ ON_CHIP = 227 << 10  # of an H100 or H200: shared memory that one program may ta
 
 def program(name: str, kind: str) -> Program:
     return getattr(loop(plan_cell(CELLS[name], (), (), ())), kind).program
-
-
-def across(t: Tiling, group: Group) -> int:
-    """How many numbers each row has of a product's weights that a program holds."""
-    if t.chunks[group.number].partial:
-        return t.units[group.source] * power(group.tiles)
-    return t.columns(group)
 
 
 def tilings(made: Program, size: int) -> list[tuple[int, int, Tiling]]:
@@ -107,7 +100,7 @@ def test_the_chunks_of_a_product_in_flight_fit_on_the_chip(name, size):
                 # 8 bytes are a weight in two parts, which its argument is not kept in.
                 numbers = t.rows * min(size, 4) + t.columns(group) * size
                 if c.partial:
-                    numbers = across(t, group) * size
+                    numbers = t.weights(group) // c.inner * size
                 bytes = copies * c.chunk * numbers
                 assert bytes <= ON_CHIP, f"{processors} processors, a batch of {batch}: {t}"
 
@@ -169,7 +162,7 @@ def test_weights_that_are_held_fit_beside_what_they_are_multiplied_by(batch, pro
         for size in (2, 4):
             tiling = tile(each.program, batch, size, processors)
             for group, chunks in zip(each.program.groups, tiling.chunks, strict=True):
-                taken = chunks.chunk * (tiling.rows + across(tiling, group)) * size
+                taken = chunks.chunk * (tiling.rows + tiling.weights(group) // chunks.inner) * size
                 assert not chunks.held or taken <= SHARED
 
 
@@ -180,7 +173,7 @@ def test_all_that_is_held_fits_on_the_chip_together(name, size):
         made = program(name, kind)
         tiling = tile(made, 128, size, 132)
         pairs = list(zip(made.groups, tiling.chunks, strict=True))
-        held = sum(c.inner * across(tiling, g) * size for g, c in pairs if c.held and not g.at_hand)
+        held = sum(tiling.weights(g) * size for g, c in pairs if c.held and not g.at_hand)
         assert held <= SHARED
         assert {c.chunk for g, c in pairs if g.at_hand} <= {16, 32}
 

@@ -55,6 +55,12 @@ class Tiling:
         """How many numbers of a product's row a program computes, with padding."""
         return _columns(group, self.units)
 
+    def weights(self, group: Group) -> int:
+        """How many weights of a product a program multiplies by, with padding."""
+        chunks = self.chunks[group.number]
+        own = _own(group, self.units) if chunks.partial else self.columns(group)
+        return chunks.inner * own
+
     def sums(self, group: Group) -> int:
         """How many partial sums of a product there are, those of two steps."""
         takers = 1 if group.whole else self.programs
@@ -107,7 +113,7 @@ class _Share(NamedTuple):
 
     def own(self, group: Group) -> int:
         """How many numbers of a product's argument a program has itself, with padding."""
-        return self.units[group.source] * power(group.tiles)
+        return _own(group, self.units)
 
     def wanted(self, group: Group) -> int:
         """How many numbers of a product's row the programs of a group need together."""
@@ -190,6 +196,10 @@ def _units(program: Program, programs: int) -> dict[int, int]:
     blocks = {n: min((g.padded for g in shared if g.width == n), default=8)
               for n in program.widths}  # fmt: skip
     return {n: max(power(-(-n // programs)), 8 // min(8, blocks[n])) for n in program.widths}
+
+
+def _own(group: Group, units: dict[int, int]) -> int:
+    return units[group.source] * power(group.tiles)
 
 
 def _columns(group: Group, units: dict[int, int]) -> int:

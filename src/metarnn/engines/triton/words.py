@@ -45,15 +45,17 @@ def _kernel(program: Program, batch: int, size: int, available: int) -> str:
     parts = [f"{shared}, {tiling.rows} sequences a group"]
     for group, chunks in zip(program.groups, tiling.chunks, strict=True):
         weights = " and ".join(dict.fromkeys(block.map for block in group.blocks))
-        bytes = chunks.inner * tiling.columns(group) * size
-        parts.append(f"{_place(chunks, size)} {weights}, {bytes / 1024:.0f} KB a program")
+        bytes = tiling.weights(group) * size
+        parts.append(f"{_place(chunks)} {weights}, {bytes / 1024:.0f} KB a program")
+        if chunks.partial:
+            parts.append("of which each hands out partial sums")
     parts.append(f"{program.barriers} meetings a step")
     if launches > 1:
         parts.append(f"{launches} launches one after the other")
     return f"{', '.join(parts)}; {tiling.cost:.1f} µs a step by the cost model"
 
 
-def _place(chunks: Chunks, size: int) -> str:
+def _place(chunks: Chunks) -> str:
     if chunks.held:
         return "on chip:"
     return f"streamed from the second-level cache, {chunks.chunk} columns at a time:"

@@ -198,3 +198,16 @@ def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
     expected(x)[0].sum().backward()
     for found, right in zip(layer.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(found.grad, right.grad)
+
+
+@needs_triton
+@pytest.mark.parametrize(("batch", "size", "handed"), [(16, 256, True), (256, 1024, False)])
+def test_explain_tells_of_partial_sums(batch, size, handed, monkeypatch):
+    """Where 16 sequences a program are enough, and their sums stay in the caches."""
+    from metarnn.engines.triton import words
+
+    monkeypatch.setattr(words, "processors", lambda device: 132)
+    cell, cpu = cells.LSTM(size, size), torch.device("cpu")
+    forward, backward = words.describe(cell, batch, torch.bfloat16, cpu)
+    assert "partial sums" not in forward
+    assert ("hands out partial sums" in backward) is handed

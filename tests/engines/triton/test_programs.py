@@ -32,9 +32,10 @@ pytestmark = [
 PROGRAMS, STEPS = 3, 2  # scratch has a slot for each of two steps
 
 
-def in_pieces(c: tiling.Chunks) -> tiling.Chunks:
+def in_pieces(c: tiling.Chunks, columns: int) -> tiling.Chunks:
     """The same sums, not all at once."""
-    return replace(c, chunk=16, inner=-(-c.inner // 16) * 16, held=False, parts=2)
+    chunk = max(16, columns)
+    return replace(c, chunk=chunk, inner=-(-c.inner // chunk) * chunk, held=False, parts=2)
 
 
 def launches(program: Program) -> int:
@@ -60,7 +61,9 @@ def shared(device, request, monkeypatch):
         found = tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, bool(request.param))
         if request.param != "streamed":
             return found
-        return replace(found, chunks=tuple(in_pieces(c) if c.partial else c for c in found.chunks))
+        pairs = zip(program.groups, found.chunks, strict=True)
+        chunks = (in_pieces(c, found.columns(g)) if c.partial else c for g, c in pairs)
+        return replace(found, chunks=tuple(chunks))
 
     monkeypatch.setattr(prelude, "arrive", lambda counter, alone: None)
     monkeypatch.setattr(prelude, "wait", lambda counter, target, fine, alone: fine)

@@ -11,8 +11,8 @@ from metarnn import cells, hyper
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import kernel
 from metarnn.engines.triton.fused import loop
-from metarnn.engines.triton.program import Program, power
-from metarnn.engines.triton.tiling import SHARED, Tiling, tile
+from metarnn.engines.triton.program import Group, Program, power
+from metarnn.engines.triton.tiling import BARRIER, SHARED, Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.random_graphs import random_graph
 
@@ -176,6 +176,36 @@ def test_all_that_is_held_fits_on_the_chip_together(name, size):
         held = sum(tiling.weights(g) * size for g, c in pairs if c.held and not g.at_hand)
         assert held <= SHARED
         assert {c.chunk for g, c in pairs if g.at_hand} <= {16, 32}
+
+
+MANY = {
+    "mogrifier-768": hyper.Mogrifier(cells.LSTM(64, 768), rounds=4, rank=20),
+    "hyperlstm-64": hyper.HyperLSTM(16, 64, 16, embedding=16),
+    "hyperlstm-256": hyper.HyperLSTM(16, 256, 64, embedding=16),
+    "hyperlstm-wide": hyper.HyperLSTM(16, 256, 256, embedding=4),
+    "lowrank-512": CELLS["lowrank-512"],
+}
+
+
+def on_its_way(t: Tiling, group: Group, size: int) -> int:
+    """The bytes that one of partial sums has on the chip besides weights that are held."""
+    c = t.chunks[group.number]
+    streamed = 0 if c.held else t.stages * c.chunk * t.weights(group) // c.inner * size
+    return t.rows * c.chunk * 4 + streamed
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("name", MANY)
+def test_partial_sums_of_many_products_fit_on_the_chip_and_cost_something(name, size):
+    made = loop(plan_cell(MANY[name], (), (), ())).reverse.program
+    for processors, batch, t in tilings(made, size):
+        where = f"{processors} processors, a batch of {batch}: {t}"
+        launches = -(-batch // (t.rows * t.groups))
+        assert processors == 1 or t.cost >= BARRIER * made.barriers * launches, where
+        pairs = list(zip(made.groups, t.chunks, strict=True))
+        held = sum(t.weights(g) * size for g, c in pairs if c.held and not g.at_hand)
+        moving = max((on_its_way(t, g, size) for g, c in pairs if c.partial), default=0)
+        assert not moving or held + moving <= SHARED, where
 
 
 def test_products_that_are_computed_together_are_cut_alike():

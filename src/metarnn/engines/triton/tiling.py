@@ -187,7 +187,7 @@ def _partial_cost(group: Group, c: Chunks, share: _Share, size: int) -> float:
     found += 2 * rows * c.inner * own / (SPEED[size] / 2)
     found += 0.3 if share.units[group.source] * size < SECTOR else 0
     there = 2 * share.groups * rows * share.programs * given * 4
-    return 1.3 * found + (0 if there <= CACHE else there / MEMORY)
+    return 1.3 * max(0.0, found) + (0 if there <= CACHE else there / MEMORY)
 
 
 def _units(program: Program, programs: int) -> dict[int, int]:
@@ -222,7 +222,7 @@ def _all_chunks(
     found = {g.number: Chunks(short(g.inner), short(g.inner), True) for g in groups if g.at_hand}
     left, moving = int(room * SHARED), 0
     for g in sorted(summed, key=lambda g: -share.own(g) * share.wanted(g)):
-        chunks = _partial(g, share, size, left, warps)
+        chunks = _partial(g, share, size, left, moving, warps)
         if chunks is None:
             return _all_chunks(groups, share, size, room, warps, [])
         found[g.number] = chunks
@@ -252,16 +252,19 @@ def _all_chunks(
     return tuple(found[g.number] for g in groups)
 
 
-def _partial(group: Group, share: _Share, size: int, left: int, warps: int) -> Chunks | None:
+def _partial(
+    group: Group, share: _Share, size: int, left: int, moving: int, warps: int
+) -> Chunks | None:
     """All sums of a product at once, if its weights can be held and its sums be in registers.
 
-    None if not even those fit on the chip that one program needs.
+    Of what is left on the chip, another product has up to `moving` bytes on its way. None if not
+    even those sums fit that one program needs.
     """
     own, wanted, rows = share.own(group), share.wanted(group), share.rows
     columns = _columns(group, share.units)
     at_once = max(1, 1024 * warps // (rows * columns))
     whole, most = short(wanted), 2048 * warps // rows
-    fits = whole <= most and whole * (own * size + rows * 4) <= left
+    fits = whole <= most and whole * own * size + max(moving, whole * rows * 4) <= left
     if fits and whole <= 1.4 * max(SHORTEST, wanted):
         return Chunks(whole, whole, True, at_once, True)
     chunk = min(whole, most)

@@ -47,7 +47,7 @@ class Totals:
         return total
 
 
-def product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+def multiply(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
     """a b, for a gradient of that type: on a GPU, sums are not rounded to a narrower one first."""
     if dtype == torch.float32 and a.dtype.itemsize == 2 and a.is_cuda:
         return torch.mm(a, b, out_dtype=dtype)
@@ -110,19 +110,19 @@ def gradient_of_map(
 ) -> Tensor | None:
     """The gradient of a map's weight or bias: one product over all steps for each use of it."""
     found = None
-    for i, each in enumerate(plan.products):
-        if each.map != name or f"dproduct.{i}" not in outputs:
+    for i, product in enumerate(plan.products):
+        if product.map != name or f"dproduct.{i}" not in outputs:
             continue
-        if kind == "bias" and not each.bias:
+        if kind == "bias" and not product.bias:
             continue
         adjoint = outputs[f"dproduct.{i}"]
         if kind == "bias":
             part = totals(adjoint, tensor.dtype)
         else:
-            argument = _argument(each, i, adjoint.dtype, outputs, history)
+            argument = _argument(product, i, adjoint.dtype, outputs, history)
             rows = adjoint.flatten(0, 1).t()
-            part = product(rows, argument.flatten(0, 1), tensor.dtype)
-            part = placed(part, tensor, each.columns)
+            part = multiply(rows, argument.flatten(0, 1), tensor.dtype)
+            part = placed(part, tensor, product.columns)
         found = part if found is None else found + part
     return found
 

@@ -180,3 +180,12 @@ def test_checkpoints_take_less_memory():
         ours(x)[0].sum().backward()
         peaks.append(torch.cuda.max_memory_allocated() - before)
     assert peaks[1] < peaks[0] / 3
+
+
+def test_gradients_under_autocast_are_not_rounded_to_its_type():
+    ours, x = layer(), given().requires_grad_()
+    with torch.autocast("cuda", torch.bfloat16):
+        output, _ = ours(x)
+    found = torch.autograd.grad(output.float().square().sum(), [x, *ours.parameters()])
+    assert {grad.dtype for grad in found} == {torch.float32}
+    assert all((grad != grad.bfloat16()).any() for grad in found)

@@ -106,7 +106,7 @@ def record(device, request, monkeypatch):
 
     from metarnn.engines.triton import prelude
 
-    record = Record()
+    record, summed = Record(), getattr(request, "param", False)
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
     start, prepare, scan_all = kernel._start, kernel.Kernel._run, scan.Scan.__call__
 
@@ -149,9 +149,7 @@ def record(device, request, monkeypatch):
     def tile(program, batch, size, processors, room=1.0):
         if not program.barriers and not program.groups:
             return tiling.tile(program, batch, size, 8, room)
-        return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, partial)
-
-    partial = getattr(request, "param", False)
+        return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, summed)
 
     monkeypatch.setattr(InterpreterBuilder, "create_masked_load", create_masked_load)
     monkeypatch.setattr(InterpreterBuilder, "create_masked_store", create_masked_store)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from metarnn.engines.anyorder import composed, further
-from metarnn.engines.composition import Totals, driven_composition, placed, product, results
+from metarnn.engines.composition import Totals, driven_composition, multiply, placed, results
 from metarnn.engines.plan import Plan
 from metarnn.engines.triton import CannotLaunch, give_up
 from metarnn.engines.triton.fused import Call, Loop, backward, forward, loop
@@ -158,9 +158,9 @@ def _gradients(
             continue
         flat = adjoint.flatten(0, 1)
         if need[0]:
-            add(0, product(flat, factor, given[0].dtype).view(x.shape))
+            add(0, multiply(flat, factor, given[0].dtype).view(x.shape))
         if need[weight]:
-            part = product(flat.t(), rows, given[weight].dtype)
+            part = multiply(flat.t(), rows, given[weight].dtype)
             add(weight, part if columns is None else placed(part, given[weight], columns))
         if bias is not None and need[bias]:
             add(bias, totals(adjoint, given[bias].dtype))

@@ -41,7 +41,7 @@ from metarnn.engines.triton.prelude import (
 @triton.jit(do_not_specialize=["steps", "batch", "first"])
 def loop('''
 
-PIECES = ("CHUNK", "INNER", "HELD", "PARTS", "PARTIAL")  # of a product's inner dimension
+PIECES = ("CHUNK", "INNER", "HELD", "PARTS", "PARTIAL")  # of a product, see `tiling.Chunks`
 
 
 def emit(graph: Graph, *, backward: bool = False, kept: frozenset[int] = frozenset()) -> Program:
@@ -157,7 +157,8 @@ class Emitter:
         body = [line for line in body if line != "<ahead>"]
         lines = [
             *indented(top),
-            "    for s in tl.range(steps, num_stages=1):",  # nothing is read a step ahead
+            # Triton is not to fetch ahead what the step before has yet to write.
+            "    for s in tl.range(steps, num_stages=1):",
             *indented(body, 2),
             *indented(self._last_meeting()),
             *indented(self.after),

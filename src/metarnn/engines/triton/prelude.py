@@ -208,17 +208,17 @@ def join2(even, odd, B: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
-def hand_out(place, sums, first, me, P: tl.constexpr, ALL: tl.constexpr, COLUMNS: tl.constexpr):
+def hand_out(place, sums, first, me, P: tl.constexpr, TAKERS: tl.constexpr, COLUMNS: tl.constexpr):
     """Give this program's part of columns `first` and following to those who need them."""
     BB: tl.constexpr = sums.shape[0]
     # In the order in which they lie in memory, so that whole lines of it are written at once.
-    TAKERS: tl.constexpr = sums.shape[1] // COLUMNS
-    sums = tl.permute(tl.reshape(sums, (BB, TAKERS, COLUMNS)), (1, 0, 2))
-    taker = first // COLUMNS + tl.arange(0, TAKERS)[:, None, None]
+    COUNT: tl.constexpr = sums.shape[1] // COLUMNS
+    sums = tl.permute(tl.reshape(sums, (BB, COUNT, COLUMNS)), (1, 0, 2))
+    taker = first // COLUMNS + tl.arange(0, COUNT)[:, None, None]
     row = tl.arange(0, BB)[None, :, None] * COLUMNS
     cell = row + tl.arange(0, COLUMNS)[None, None, :]
     place += (taker * P + me) * (BB * COLUMNS) + cell
-    tl.store(place, sums, mask=taker < ALL // COLUMNS, cache_modifier=".cg")
+    tl.store(place, sums, mask=taker < TAKERS, cache_modifier=".cg")
 
 
 @triton.jit
@@ -236,7 +236,7 @@ def collect(place, P: tl.constexpr, BB: tl.constexpr, COLUMNS: tl.constexpr, AT_
 
 @triton.jit
 def _given(place, part, SIZE: tl.constexpr):
-    return tl.load(place + part * SIZE, cache_modifier=".cg").to(tl.float32)
+    return tl.load(place + part * SIZE, cache_modifier=".cg")
 
 
 @triton.jit

@@ -41,8 +41,7 @@ def handed_out(group: Group, tiles: list[str], array: str) -> list[str]:
     j, none = group.number, f"tl.zeros((BB, U{group.source}), tl.float32)"
     own = [f"tl.where(w{group.source}, {tile}, 0.0)" for tile in tiles]
     own += [none] * (power(group.tiles) - group.tiles)
-    takers, columns = "1" if group.whole else "P", _columns(group)
-    mine = f"me, P, {takers} * {columns}, {columns}"
+    mine = f"me, P, {'1' if group.whole else 'P'}, {_columns(group)}"
     place, product = _place(group, array), f"dot(r{j}, w_{j}, v_{j}, SPLIT)"
     lines = [
         f"r{j} = {_joined(own, group.source)}.to(DOT)",

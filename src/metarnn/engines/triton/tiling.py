@@ -214,7 +214,8 @@ def _all_chunks(
     warps: int,
     summed: list[Group],
 ) -> tuple[Chunks, ...]:
-    """The pieces of all products; those that are computed together have the same.
+    """The pieces of all products; those that are computed together have the same, or all hand out
+    sums.
 
     On the chip are all weights that are held, and what one product has on its way.
     """

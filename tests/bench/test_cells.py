@@ -15,7 +15,7 @@ from metarnn.bench.cells import (
     flops,
     measure,
 )
-from metarnn.graph import ops
+from metarnn.graph import ops, trace_cell
 from metarnn.graph.derive import stages
 
 
@@ -72,6 +72,21 @@ def test_the_users_cell_is_a_minimal_gated_unit():
     f = torch.sigmoid(a_f + h[0] @ w["weight_fh"].T + w["bias_fh"])
     n = torch.tanh(a_n + (f * h[0]) @ w["weight_nh"].T + w["bias_nh"])
     torch.testing.assert_close(layer(x, h)[0][0], (1 - f) * h[0] + f * n)
+
+
+def test_of_the_users_cells_one_waits_for_others_twice_a_step_and_one_once():
+    assert len(stages(trace_cell(CELLS["user"](3, 4)))) == 2
+    assert len(stages(trace_cell(CELLS["user-ugrnn"](3, 4)))) == 1
+
+
+def test_an_update_gate_network_keeps_what_its_gate_says():
+    layer = Recurrent(CELLS["user-ugrnn"](3, 4), engine="eager")
+    x, h = torch.randn(1, 2, 3), torch.randn(1, 2, 4)
+    w = layer.weights(0)
+    sums = x[0] @ w["weight_ih"].T + w["bias_ih"] + h[0] @ w["weight_hh"].T + w["bias_hh"]
+    a_g, a_n = sums.chunk(2, -1)
+    g = torch.sigmoid(a_g)
+    torch.testing.assert_close(layer(x, h)[0][0], g * h[0] + (1 - g) * torch.tanh(a_n))
 
 
 @pytest.mark.medium

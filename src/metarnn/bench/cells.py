@@ -81,6 +81,21 @@ class MGU(Cell):
         return ((1 - f) * h + f * n,)
 
 
+class UGRNN(Cell):
+    """The update gate network (Collins et al. 2017), as a user may write it: one product a step."""
+
+    @property
+    def maps(self) -> dict[str, Map]:
+        I, H = self.input_size, self.hidden_size
+        return {"ih": Map(I, (H, H)), "hh": Map(H, (H, H), recurrent=True)}
+
+    def step(self, theta: Theta, drive: Drive, state: State) -> State:
+        (h,) = state
+        g, n = (theta.ih(drive) + theta.hh(h)).chunk(2, -1)
+        g = torch.sigmoid(g)
+        return (g * h + (1 - g) * torch.tanh(n),)
+
+
 def random_graph(input_size: int, hidden_size: int, seed: int = 8) -> GraphCell:
     """A cell of 8 random nodes beside its sources: 3 linear maps, 5 elementwise operations."""
     source = random.Random(seed)
@@ -121,6 +136,7 @@ CELLS: dict[str, Callable[[int, int], Cell]] = {
     "gru": GRU,
     "gru-before": lambda I, H: GRU(I, H, reset="before"),
     "user": MGU,
+    "user-ugrnn": UGRNN,
     "graph8": random_graph,
     "onlstm": ONLSTM,
     "darts": darts_chain,

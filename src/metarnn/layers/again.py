@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from metarnn.cells import Cell
+from metarnn.cells import State
 from metarnn.engines import cpu, triton
 from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.kernels import drivable
@@ -22,6 +23,8 @@ from metarnn.engines.cpu.passes import Size
 from metarnn.engines.modes import observed, transformed
 from metarnn.engines.plan import Plan, X, plan_cell
 from metarnn.engines.zeros import zeros
+from metarnn.layers.edges import Inputs
+from metarnn.layers.stack import alone
 
 MOST = 1000  # kinds of calls that a layer keeps
 PLAIN = (nn.Parameter, Tensor)  # kinds of weights whose numbers lie where they say
@@ -45,14 +48,25 @@ class Calls:
         known = self.known.get(_key(layer, x))
         return None if known is None else known(layer, x, state)
 
-    def keep(self, layer: Any, engine: str, names: Mapping[str, str], x: Any) -> None:
-        """Have the next call like this one, of that engine, take less time."""
+    def keep(
+        self,
+        layer: Any,
+        engine: str,
+        names: Mapping[str, str],
+        x: Any,
+        given: Mapping[str, Tensor],
+    ) -> None:
+        """Have the next call like this one, of that engine, take less time.
+
+        `given` is what the layer's source has made for its cell this time.
+        """
         key = _key(layer, x)
         if key is not None and key not in self.known and len(self.known) < MOST:
             kind = OnCpu if engine == "cpu" else OnGpu
-            plan = plan_cell(layer.cell, (), (), (), (), kind.products_only)
+            fixed = tuple(name for name, value in given.items() if value.dim() == 2)
+            plan = plan_cell(layer.cell, (), (), (), fixed, kind.products_only)
             suits = kind.suits(plan, x)
-            self.known[key] = kind(plan, layer.cell, names, x) if suits else None
+            self.known[key] = kind(plan, layer, names, x) if suits else None
 
 
 class Again(ABC):
@@ -60,20 +74,29 @@ class Again(ABC):
 
     products_only: ClassVar[bool]  # see `plan_cell`
 
-    def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
-        self.plan, self.cell, self.steps, self.batch = plan, cell, x.shape[0], x.shape[1]
-        self.states = [(self.batch, n) for n, _ in plan.states]
+    def __init__(self, plan: Plan, layer: Any, names: Mapping[str, str], x: Tensor) -> None:
+        self.plan, self.cell, self.steps, self.batch = plan, layer.cell, x.shape[0], x.shape[1]
+        self.states = [(self.batch, n) for n in layer.state_sizes]
+        self.own = len(plan.states)  # the cell's; those after them are the source's
         assert plan.output is not None
-        self.output = len(self.states) + plan.output
+        self.output = self.own + plan.output
         known = {key: (name, torch.Size(shape)) for key, name, shape in plan.named_weights}
         self.keys = [key for key in plan.driven if key != X]
-        self.weights = [(names[known[key][0]], known[key][1]) for key in self.keys]
+        read = [known[key] for key in self.keys if key in known]
+        self.weights = [(names[name], shape) for name, shape in read]
+        leads = {"input": (self.steps, self.batch), "context": (self.batch,)}
+        # What the source makes: where among the weights each comes, its name and its shape.
+        self.given = [
+            (k, key[1], (*leads[key[0]], layer.cell.given[key[1]]))
+            for k, key in enumerate(self.keys)
+            if key not in known
+        ]
 
     @classmethod
     def suits(cls, plan: Plan, x: Tensor) -> bool:
-        """Whether there is no more to a call than products of x, weights and the loop."""
-        known = {X, *(key for key, *_ in plan.named_weights)}
-        return bool(plan.drives) and plan.output is not None and known.issuperset(plan.driven)
+        """Whether there is no more to a call than products of x, weights, what is given and the
+        loop."""
+        return bool(plan.drives) and plan.output is not None
 
     def __call__(self, layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
         """Output and state; None where cell, weights or state are not what they were."""
@@ -88,11 +111,19 @@ class Again(ABC):
             if weight.device != device or not weight.is_contiguous() or weight.is_neg():
                 return None
             found.append(weight)
-        results = self.run(initial, x, found)
+        kept: State = ()
+        if self.given:
+            call = Inputs(x, None, None, None, True, False, None, None)
+            made, kept = layer.source(0, 0)(x, tuple(initial[self.own :]), call, None)
+            for k, name, shape in self.given:
+                if made[name].shape != shape:
+                    return None
+                found.insert(k, made[name].contiguous())
+        results = self.run(initial[: self.own], x, found)
         if results is None:
             return None
-        output, count = results[self.output], len(initial)
-        return output, results[0] if count == 1 else tuple(results[:count])
+        final = (*results[: self.own], *map(alone, kept))
+        return results[self.output], final[0] if len(final) == 1 else final
 
     def _initial(self, state: Any, x: Tensor) -> list[Tensor] | None:
         """The state [B, n] that a call begins with; None for one that a layer would not return."""
@@ -117,14 +148,16 @@ class Again(ABC):
 class OnCpu(Again):
     products_only = True
 
-    def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
-        super().__init__(plan, cell, names, x)
+    def __init__(self, plan: Plan, layer: Any, names: Mapping[str, str], x: Tensor) -> None:
+        super().__init__(plan, layer, names, x)
         self.loop = driven(Size(plan, self.steps, self.batch, x.dtype))
 
     @classmethod
     def suits(cls, plan: Plan, x: Tensor) -> bool:
         # Other types, and what autocast makes of these, are computed in one of these.
         plain = x.dtype in (torch.float32, torch.float64) and _narrow(x) is None
+        known = {X, *(key for key, *_ in plan.named_weights)}
+        plain = plain and known.issuperset(plan.driven)
         return plain and super().suits(plan, x) and drivable(plan)
 
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
@@ -137,16 +170,16 @@ class OnCpu(Again):
 class OnGpu(Again):
     products_only = False
 
-    def __init__(self, plan: Plan, cell: Cell, names: Mapping[str, str], x: Tensor) -> None:
-        super().__init__(plan, cell, names, x)
-        self.dot = _narrow(x) or x.dtype
-
-    def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
+    def __init__(self, plan: Plan, layer: Any, names: Mapping[str, str], x: Tensor) -> None:
         from metarnn.engines.triton.driven import Call, driven  # imports Triton
 
+        super().__init__(plan, layer, names, x)
+        call = Call(self.steps, self.batch, _narrow(x) or x.dtype, stacked=True)
+        self.loop = partial(driven, plan, call)
+
+    def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         try:
-            call = Call(self.steps, self.batch, self.dot, stacked=True)
-            return driven(self.plan, call, [*state, x, *weights])
+            return self.loop([*state, x, *weights])
         except triton.CannotLaunch:
             return None
 

@@ -14,9 +14,11 @@ import pytest
 import torch
 
 from metarnn import Cell, Recurrent, cells, hyper
+from metarnn.bench.cells import random_graph as random_cell
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import fused, kernel, tiling
-from metarnn.engines.triton.program import Program
+from metarnn.engines.triton.pack import direct
+from metarnn.engines.triton.program import Group, Program
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
 from tests.helpers.cases import EVERY, LINEAR, make, randn, random_state
@@ -32,17 +34,20 @@ pytestmark = [
 PROGRAMS, STEPS = 3, 2  # scratch has a slot for each of two steps
 
 
-def in_pieces(c: tiling.Chunks, columns: int) -> tiling.Chunks:
+def in_pieces(group: Group, found: tiling.Tiling) -> tiling.Chunks:
     """The same sums, not all at once."""
-    chunk = max(16, columns)
-    return replace(c, chunk=chunk, inner=-(-c.inner // chunk) * chunk, held=False, parts=2)
+    c = found.chunks[group.number]
+    chunk, inner, parts = 16, group.inner, 1
+    if c.partial:
+        chunk, inner, parts = max(16, found.columns(group)), c.inner, 2
+    return replace(c, chunk=chunk, inner=-(-inner // chunk) * chunk, held=False, parts=parts)
 
 
 def launches(program: Program) -> int:
     return 1 + STEPS * (1 + program.barriers)
 
 
-@pytest.fixture(params=["", "partial", "streamed"])
+@pytest.fixture(params=["", "pieces", "partial", "streamed"])
 def shared(device, request, monkeypatch):
     """Kernels whose work is shared by programs that never wait, each launched many times."""
     from metarnn.engines.triton import prelude
@@ -51,6 +56,9 @@ def shared(device, request, monkeypatch):
 
     def prepared(self, launch, case, arrays, *rest):
         monkeypatch.setattr(kernel, "partial_sums", lru_cache(as_they_are))
+        for (kind, _), array in arrays.items():  # another test may have left what this one needs
+            if kind in ("state", "scratch"):
+                array.fill_(torch.nan)
         for _ in range(launches(self.program)):
             for kind, name in arrays:
                 if kind == "sum":
@@ -58,11 +66,13 @@ def shared(device, request, monkeypatch):
             once(self, launch, case, arrays, *rest)
 
     def tile(program, batch, size, processors, room=1.0):
-        found = tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, bool(request.param))
-        if request.param != "streamed":
-            return found
+        partial = request.param in ("partial", "streamed")
+        found = tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, partial)
+        cut = {"streamed": True, "pieces": False}.get(request.param)  # sums of this kind
         pairs = zip(program.groups, found.chunks, strict=True)
-        chunks = (in_pieces(c, found.columns(g)) if c.partial else c for g, c in pairs)
+        chunks = (
+            in_pieces(g, found) if c.partial is cut and not g.at_hand else c for g, c in pairs
+        )
         return replace(found, chunks=tuple(chunks))
 
     monkeypatch.setattr(prelude, "arrive", lambda counter, alone: None)
@@ -96,6 +106,27 @@ def test_partial_sums_are_there_where_a_test_says_so(shared):
     made = fused.loop(plan_cell(EVERY["lstm"], (), (), ()))
     (chunks,) = kernel.tile(made.reverse.program, 2, 8, 1).chunks
     assert chunks.partial
+
+
+TWO_MAPS = random_cell(3, 48)  # of the same argument
+
+
+@pytest.mark.parametrize("shared", ["pieces"], indirect=True)
+@pytest.mark.parametrize("cell", [cells.LSTM(3, 48), TWO_MAPS], ids=["one map", "two maps"])
+def test_weights_are_read_in_pieces_where_they_lie(cell, shared):
+    program = fused.loop(plan_cell(cell, (), (), ())).train.program
+    tiled = kernel.tile(program, 2, 8, 1)
+    assert direct(program, tiled, same=True) == [True]
+    assert direct(program, tiled, same=False) == [False]
+    agree(cell)
+
+
+@pytest.mark.parametrize("shared", [""], indirect=True)
+@pytest.mark.parametrize("tf32", [True, False])
+def test_weights_that_are_held_are_never_packed(tf32, shared, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+    monkeypatch.setattr(kernel, "Pack", None)
+    agree(EVERY["lstm"])
 
 
 @pytest.mark.parametrize(

@@ -18,30 +18,35 @@ from metarnn.engines.triton.prelude import (
     alike,
     arrive,
     collect,
-    columns,
     dot,
     exp,
     greater,
     hand_out,
+    high,
     inner,
     join2,
     leave,
     maximum,
     minimum,
     nothing,
+    outer,
     sigmoid,
     softplus,
     split2,
+    summed,
     tanh,
     together,
     wait,
+    weights,
+    whereabouts,
 )
 
 
 @triton.jit(do_not_specialize=["steps", "batch", "first"])
 def loop('''
 
-PIECES = ("CHUNK", "INNER", "HELD", "PARTS", "PARTIAL")  # of a product, see `tiling.Chunks`
+# Of a product, see `tiling.Chunks`; DIRECT: its weights are not packed.
+PIECES = ("CHUNK", "INNER", "HELD", "PARTS", "PARTIAL", "DIRECT")
 
 
 def emit(graph: Graph, *, backward: bool = False, kept: frozenset[int] = frozenset()) -> Program:

@@ -7,7 +7,7 @@ import linecache
 import os
 import threading
 import warnings
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from metarnn.cells import check
 from metarnn.engines.triton import CannotLaunch, interpreted
-from metarnn.engines.triton.pack import Pack
+from metarnn.engines.triton.pack import Pack, direct
 from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
@@ -32,7 +32,7 @@ class _Launch:
 
     tiling: Tiling
     constants: dict[str, Any]
-    packs: tuple[Pack, ...]
+    packs: dict[Key, Pack]  # of weights that are not read where they lie
     sums: dict[Key, int]  # how many partial ones there are of products
     meets: bool  # whether programs wait for one another
     compiled: Any = None  # what Triton made of it, once it was launched
@@ -45,6 +45,7 @@ class _Case(NamedTuple):
     full: frozenset[int]
     dot: torch.dtype
     split: bool
+    cast: bool  # whether weights are of another type than products
     device: torch.device
     share: int  # how many loops share the GPU
 
@@ -113,7 +114,9 @@ class Kernel:
     ) -> None:
         """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step."""
         _raise_alarm(size.device)
-        case = _Case(size.batch, full, size.dot, _split(size.dot), size.device, size.share)
+        dot, device = size.dot, size.device
+        cast = any(weight.dtype != dot for weight in weights.values())
+        case = _Case(size.batch, full, dot, _split(dot), cast, device, size.share)
         known = self._launches.get(case)
         if known is not None and known.compiled is not None:
             self._run(known, case, arrays, weights, size.steps)
@@ -142,17 +145,21 @@ class Kernel:
         available = max(1, processors(case.device) // case.share)
         tiling = tile(self.program, case.batch, weight_size(case.dot), available, room)
         kept = (i for i, (_, has, _) in enumerate(self.program.states) if has)
+        groups = self.program.groups
+        unpacked = direct(self.program, tiling, same=not (case.cast or case.split))
         constants: dict[str, Any] = {
             **tiling.constants,
             **{f"FULL{i}": i in case.full for i in kept},
+            **{f"DIRECT{j}": is_so for j, is_so in enumerate(unpacked)},
             "DOT": _triton_type(case.dot),
             "SPLIT": case.split,
             "ALONE": tiling.programs == 1,
         }
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
         meets = self.program.meets and tiling.programs > 1
-        groups = self.program.groups
-        packs = tuple(Pack(group, tiling) for group in groups)
+        packs: dict[Key, Pack] = {
+            ("pack", str(g.number)): Pack(g, tiling) for g in groups if not unpacked[g.number]
+        }
         summed = [g for g in groups if tiling.chunks[g.number].partial]
         sums: dict[Key, int] = {("partial", str(g.number)): tiling.sums(g) for g in summed}
         return _Launch(tiling, {name: constants[name] for name in order}, packs, sums, meets)
@@ -166,18 +173,23 @@ class Kernel:
         steps: int,
     ) -> None:
         tiling, batch, device = launch.tiling, case.batch, case.device
-        packed = [pack(weights, case.dot, case.split) for pack in launch.packs]
-        made = {("pack", str(j)): weight for j, weight in enumerate(packed)}
-        # A kernel that hands out no sums of a product has no use for what it gets in their place.
-        made |= {("partial", str(j)): weight for j, weight in enumerate(packed)}
-        made |= zip(launch.sums, partial_sums(tuple(launch.sums.values()), device), strict=True)
-        pointers = [made[key] if key in made else arrays[key] for key in self.program.arrays]
+        made = {k: pack(weights, case.dot, case.split) for k, pack in launch.packs.items()}
+        if launch.sums:
+            made |= zip(launch.sums, partial_sums(tuple(launch.sums.values()), device), strict=True)
+        if made:
+            arrays = {**arrays, **made}
+        if weights:  # what is neither packed nor handed out the kernel does not read
+            nothing = next(iter(weights.values()))
+            pointers = [arrays.get(key, nothing) for key in self.program.arrays]
+        else:
+            pointers = [arrays[key] for key in self.program.arrays]
         at_once = tiling.groups * tiling.rows
         for first in range(0, batch, at_once):
             groups = min(tiling.groups, -(-(batch - first) // tiling.rows))
-            rest = (_counters(groups, device), _alarm(device)[0], steps, batch, first)
+            tensors = (*pointers, _counters(groups, device))
+            rest = (_alarm(device)[0], steps, batch, first)
             with current(device):
-                _start(self.loop, launch, groups * tiling.programs, (*pointers, *rest))
+                _start(self.loop, launch, groups * tiling.programs, tensors, rest)
 
     @cached_property
     def loop(self) -> Any:
@@ -185,21 +197,25 @@ class Kernel:
         return function(self.program.source)
 
 
-def _start(loop: Any, launch: _Launch, programs: int, arguments: tuple[Any, ...]) -> None:
+def _start(
+    loop: Any, launch: _Launch, programs: int, tensors: Sequence[Tensor], rest: tuple[Any, ...]
+) -> None:
     if interpreted():
-        loop[programs,](*arguments, **launch.constants)
+        loop[programs,](*tensors, *rest, **launch.constants)
         return
     # Triton works out at every call, in tens of microseconds, which of its compiled kernels fits:
-    # the one before does, if types and the alignment of all arrays are the same.
-    tensors = [a for a in arguments if isinstance(a, Tensor)]
-    aligned = all(t.data_ptr() % 16 == 0 for t in tensors)
-    kind = tuple(t.dtype for t in tensors)
+    # the one before does, if types and the alignment of all arrays are the same. Given addresses,
+    # it asks the driver for none.
+    addresses = [t.data_ptr() for t in tensors]
+    aligned = not any(address & 15 for address in addresses)
+    kind = [t.dtype for t in tensors]
     if launch.compiled is not None and aligned and launch.compiled[0] == kind:
-        launch.compiled[1][programs, 1, 1](*arguments, *launch.constants.values())
+        launch.compiled[1][programs, 1, 1](*addresses, *rest, *launch.constants.values())
         return
     tiling = launch.tiling
     made = loop[programs,](
-        *arguments,
+        *tensors,
+        *rest,
         **launch.constants,
         num_warps=tiling.warps,
         num_stages=tiling.stages,

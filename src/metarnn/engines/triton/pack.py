@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from metarnn.engines.triton.program import Block, Group, power
+from metarnn.engines.triton.program import Block, Group, Program, power
 from metarnn.engines.triton.tiling import Tiling
 
 
@@ -66,6 +66,25 @@ class _Run:
         strides = [a * row + b * step for a, b in self.steps]
         target = packed.as_strided(self.size, self.strides, self.offset)
         target.copy_(weight.as_strided(self.size, strides, offset))
+
+
+def direct(program: Program, tiling: Tiling, same: bool) -> list[bool]:
+    """Of which products the weights are read where a layer has them, and need no packing.
+
+    Those that are held, since they are read once; others if they are of the `same` type as products
+    are computed in, and lie there as they would be packed.
+    """
+    chunks = tiling.chunks
+    return [chunks[g.number].held or (same and _in_order(g, tiling)) for g in program.groups]
+
+
+def _in_order(group: Group, tiling: Tiling) -> bool:
+    """Whether weights lie column after column, without padding."""
+    chunks = tiling.chunks[group.number]
+    if chunks.partial or any(b.transposed or b.offset is not None for b in group.blocks):
+        return False
+    columns = tiling.columns(group) * (1 if group.whole else tiling.programs)
+    return columns == group.width * len(group.blocks) and chunks.inner == group.inner
 
 
 Layout = tuple[tuple[int, ...], list[_Run]]  # of what is packed: its shape, and where it comes from

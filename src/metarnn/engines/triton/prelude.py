@@ -133,12 +133,18 @@ def dot(x, w, low, SPLIT: tl.constexpr):
     its last two bits, so that three products do for one; what they leave out is below 2⁻²¹.
     """
     if SPLIT:
-        high = (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
-        small = tl.dot(high, low, input_precision="tf32")
-        small = tl.dot(x - high, w, small, input_precision="tf32")
-        return tl.dot(high, w, small, input_precision="tf32")
+        most = high(x)
+        small = tl.dot(most, low, input_precision="tf32")
+        small = tl.dot(x - most, w, small, input_precision="tf32")
+        return tl.dot(most, w, small, input_precision="tf32")
     else:
         return tl.dot(x, w, input_precision="tf32")
+
+
+@triton.jit
+def high(x):
+    """The 11 bits of float32 that tensor cores multiply."""
+    return (x.to(tl.float32).to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
 
 
 # A product whose result is too small for all warps has its inner dimension cut into PARTS, one for
@@ -156,15 +162,61 @@ def inner(CHUNK: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def columns(COUNT: tl.constexpr, INNER: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr):
-    """Where the weights of a piece lie that are packed column after column."""
+def summed(CHUNK: tl.constexpr, PARTS: tl.constexpr):
+    """The same as weights have them: [CHUNK, 1], or [PARTS, CHUNK / PARTS, 1]."""
     if PARTS == 1:
-        return tl.arange(0, CHUNK)[:, None] + tl.arange(0, COUNT)[None, :] * INNER
+        return tl.arange(0, CHUNK)[:, None]
     else:
         share: tl.constexpr = CHUNK // PARTS
-        part = (tl.arange(0, PARTS) * share)[:, None, None]
-        column = (tl.arange(0, COUNT) * INNER)[None, None, :]
-        return part + tl.arange(0, share)[None, :, None] + column
+        return (tl.arange(0, PARTS) * share)[:, None, None] + tl.arange(0, share)[None, :, None]
+
+
+@triton.jit
+def outer(COUNT: tl.constexpr, PARTS: tl.constexpr):
+    """The columns of a product's result: [1, COUNT], or [1, 1, COUNT]."""
+    if PARTS == 1:
+        return tl.arange(0, COUNT)[None, :]
+    else:
+        return tl.arange(0, COUNT)[None, None, :]
+
+
+# Weights where a layer has them: a product's blocks of WIDTH rows each, from block BEGIN on, one
+# after the other; the next row is ROW numbers further, the next column STEP.
+
+
+@triton.jit
+def whereabouts(
+    unit,
+    block,
+    over,
+    BEGIN: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROW: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    """How far behind the first one those of a unit and a block lie, over an argument's numbers."""
+    return ((block - BEGIN) * WIDTH + unit) * ROW + over * STEP
+
+
+@triton.jit
+def weights(
+    place,
+    unit,
+    block,
+    over,
+    BEGIN: tl.constexpr,
+    END: tl.constexpr,
+    FIRST: tl.constexpr,
+    READ: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROW: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    """Those of blocks before END, which READ numbers of an argument from FIRST on; the others 0."""
+    there = (block >= BEGIN) & (block < END) & (unit < WIDTH)
+    read = (over >= FIRST) & (over < FIRST + READ)
+    place += whereabouts(unit, block, over - FIRST, BEGIN, WIDTH, ROW, STEP)
+    return tl.load(place, mask=there & read, other=0.0).to(tl.float32)
 
 
 @triton.jit

@@ -21,6 +21,12 @@ class Block:
     columns: tuple[int, int]
     transposed: bool
     offset: int | None = None  # where in its argument's rows it begins to read; None: it reads all
+    across: int = 0  # how many columns the weight has
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """How far it is from a row of the product's weight to the next, and from a column."""
+        return (1, self.across) if self.transposed else (self.across, 1)
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,15 @@ def tiles(layout: Layout, argument: int, number: int) -> int:
 
 def weights(group: Group, packed: str) -> list[str]:
     """Where the weights lie that a program multiplies its own part by."""
-    j = group.number
+    j, tiles, n = group.number, power(group.tiles), group.source
     return [
-        f"K{j}: tl.constexpr = U{group.source} * {power(group.tiles)}",
-        f"o{j} = columns(CHUNK{j}, K{j}, K{j}, 1)",
+        f"K{j}: tl.constexpr = U{n} * {tiles}",
+        f"k{j} = summed(K{j}, 1)",
+        f"unit{j} = outer(CHUNK{j}, 1) // {group.padded}",
+        f"block{j} = outer(CHUNK{j}, 1) % {group.padded}",
+        f"over{j} = me.to(tl.int64) * U{n} + k{j} // {tiles}",
+        f"over{j} = tl.where(over{j} < {n}, over{j} + k{j} % {tiles} * {n}, -1)",
+        f"o{j} = k{j} + outer(CHUNK{j}, 1) * K{j}",
         f"p{j} = {packed} + me.to(tl.int64) * (INNER{j} * K{j}) + o{j}",
         f"l{j} = P * INNER{j} * K{j}",
     ]

@@ -166,9 +166,9 @@ class Units:
     def _slice(self, k: int, start: int, offset: int | None) -> Block:
         node = self.nodes[k]
         columns = node["start"], node["stop"]
-        return Block(
-            k, start, node["map"], columns, node.attributes.get("transposed", False), offset
-        )
+        across = self.layout.graph.maps[node["map"]].inputs
+        transposed = node.attributes.get("transposed", False)
+        return Block(k, start, node["map"], columns, transposed, offset, across)
 
     def _product(self, group: Group, argument: int) -> None:
         """A product, and those that are computed together with it, if that is not done yet."""
@@ -232,24 +232,43 @@ class Units:
         """Where the weights of a product lie; those that are held are loaded once."""
         j, count = group.number, f"U{self.tag} * {group.padded}"
         packed = self.e.array("pack", str(j))
-        mine, programs = f"me.to(tl.int64) * (INNER{j} * {count}) + ", "P"
-        if group.whole:
-            mine, programs = "", "1"
+        me, programs = ("0", "1") if group.whole else ("me.to(tl.int64)", "P")
         lines = [
             f"k{j} = inner(CHUNK{j}, PARTS{j})",
-            f"o{j} = columns({count}, INNER{j}, CHUNK{j}, PARTS{j})",
-            f"p{j} = {packed} + {mine}o{j}",
+            f"unit{j} = {me} * U{self.tag} + outer({count}, PARTS{j}) // {group.padded}",
+            f"block{j} = outer({count}, PARTS{j}) % {group.padded}",
+            f"over{j} = summed(CHUNK{j}, PARTS{j})",
+            f"o{j} = over{j} + outer({count}, PARTS{j}) * INNER{j}",
+            f"p{j} = {packed} + {me} * (INNER{j} * {count}) + o{j}",
             f"l{j} = {programs} * INNER{j} * {count}",
         ]
         if group.tiles:
             partial = sums.weights(group, packed)
             lines = [f"if PARTIAL{j}:", *indented(partial), "else:", *indented(lines)]
-        self.e.fixed |= dict.fromkeys([
-            "\n".join(lines),
+        self.e.fixed |= dict.fromkeys(["\n".join(lines), "\n".join(self._direct(group))])
+
+    def _direct(self, group: Group) -> list[str]:
+        """Weights that are held, and those that lie as they are read, need no packing."""
+        j, places, parts = group.number, "", []
+        for begin, end in group.runs:
+            block = group.blocks[begin]
+            (row, step), (start, stop) = block.strides, block.columns
+            read = group.inner if block.offset is None else stop - start
+            weight = self.e.array("weight", block.map)
+            first = f"{weight} + {block.start * row + start}"
+            size = f"{group.width}, {row}, {step}"
+            of = f"unit{j}, block{j}, over{j}, {begin}"
+            place = f"{first} + whereabouts({of}, {size})"
+            places = f"tl.where(block{j} < {begin}, {places}, {place})" if places else place
+            parts.append(f"weights({first}, {of}, {end}, {block.offset or 0}, {read}, {size})")
+        return [
             f"if HELD{j}:",
-            f"    w_{j} = tl.load(p{j})",
-            f"    v_{j} = tl.load(p{j} + l{j}) if SPLIT else w_{j}",
-        ])  # fmt: skip
+            f"    f_{j} = {' + '.join(parts)}",
+            f"    w_{j} = high(f_{j}) if SPLIT else f_{j}.to(DOT)",
+            f"    v_{j} = f_{j} - w_{j} if SPLIT else w_{j}",
+            f"elif DIRECT{j}:",
+            f"    p{j} = {places}",
+        ]
 
     def _row(self, k: int) -> str:
         """A row that is in registers, as the argument of a product."""

@@ -23,7 +23,7 @@ from metarnn import cells
 from metarnn.engines.plan import plan_cell
 from metarnn import hyper
 from metarnn.engines.triton.fused import loop
-from metarnn.engines.triton.pack import direct
+from metarnn.engines.triton.pack import places
 from metarnn.engines.triton.scan import Scan
 from metarnn.engines.triton.tiling import tile
 from metarnn.graph import GraphCell
@@ -39,9 +39,8 @@ def shared(kernel, batch, dot, split):
         full = {f"FULL{i}": True for i, (_, has, _) in enumerate(kernel.program.states) if has}
         dtype = tl.bfloat16 if dot == torch.bfloat16 else tl.float32
         fixed = {"DOT": dtype, "SPLIT": split, "ALONE": tiling.programs == 1}
-        same = dot == torch.float32 and not split
-        unpacked = direct(kernel.program, tiling, same)
-        fixed |= {f"DIRECT{j}": is_so for j, is_so in enumerate(unpacked)}
+        *begins, _ = places(kernel.program.groups, tiling, 2 if split else 1)
+        fixed |= {f"AT{j}": begin for j, begin in enumerate(begins)}
         options = {"num_warps": tiling.warps, "num_stages": tiling.stages}
         ways = [(options, {**tiling.constants, **full, **fixed})]
     return max(compiled(kernel, dot, constants, options) for options, constants in ways)

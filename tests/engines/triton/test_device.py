@@ -50,8 +50,8 @@ class Launches:
         self.seen: list[tuple[Any, int]] = []
         start = kernel._start
 
-        def noted(loop: Any, launch: Any, programs: int, arguments: Any) -> None:
-            start(loop, launch, change(launch, programs), arguments)
+        def noted(loop: Any, launch: Any, programs: int, *arguments: Any) -> None:
+            start(loop, launch, change(launch, programs), *arguments)
             self.seen.append((launch, programs))
 
         monkeypatch.setattr(kernel, "_start", noted)

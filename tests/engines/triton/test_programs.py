@@ -17,7 +17,6 @@ from metarnn import Cell, Recurrent, cells, hyper
 from metarnn.bench.cells import random_graph as random_cell
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import fused, kernel, tiling
-from metarnn.engines.triton.pack import direct
 from metarnn.engines.triton.program import Group, Program
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
@@ -108,25 +107,14 @@ def test_partial_sums_are_there_where_a_test_says_so(shared):
     assert chunks.partial
 
 
-TWO_MAPS = random_cell(3, 48)  # of the same argument
+TWO_MAPS = random_cell(3, 20)  # of the same argument
 
 
-@pytest.mark.parametrize("shared", ["pieces"], indirect=True)
-@pytest.mark.parametrize("cell", [cells.LSTM(3, 48), TWO_MAPS], ids=["one map", "two maps"])
-def test_weights_are_read_in_pieces_where_they_lie(cell, shared):
-    program = fused.loop(plan_cell(cell, (), (), ())).train.program
-    tiled = kernel.tile(program, 2, 8, 1)
-    assert direct(program, tiled, same=True) == [True]
-    assert direct(program, tiled, same=False) == [False]
-    agree(cell)
-
-
-@pytest.mark.parametrize("shared", [""], indirect=True)
 @pytest.mark.parametrize("tf32", [True, False])
-def test_weights_that_are_held_are_never_packed(tf32, shared, monkeypatch):
+@pytest.mark.parametrize("cell", [cells.LSTM(3, 20), TWO_MAPS], ids=["one map", "two maps"])
+def test_weights_are_put_in_order_whole_or_in_two_parts(cell, tf32, shared, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
-    monkeypatch.setattr(kernel, "Pack", None)
-    agree(EVERY["lstm"])
+    agree(cell)
 
 
 @pytest.mark.parametrize(

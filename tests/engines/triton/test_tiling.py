@@ -151,7 +151,7 @@ def test_constants_are_those_that_the_kernel_takes(name):
         head = made.source.split("):\n")[0]
         taken = set(re.findall(r"(\w+): tl\.constexpr", head))
         flags = {"DOT", "SPLIT", "ALONE"}
-        flags |= {n for n in taken if n.startswith(("FULL", "DIRECT"))}
+        flags |= {n for n in taken if n.startswith(("FULL", "AT"))}
         assert set(tile(made, 64, 2, 132).constants) == taken - flags
 
 

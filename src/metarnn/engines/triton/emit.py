@@ -18,35 +18,33 @@ from metarnn.engines.triton.prelude import (
     alike,
     arrive,
     collect,
+    columns,
     dot,
     exp,
     greater,
     hand_out,
-    high,
     inner,
     join2,
     leave,
     maximum,
     minimum,
     nothing,
-    outer,
+    put,
     sigmoid,
     softplus,
     split2,
-    summed,
     tanh,
     together,
     wait,
     weights,
-    whereabouts,
 )
 
 
 @triton.jit(do_not_specialize=["steps", "batch", "first"])
 def loop('''
 
-# Of a product, see `tiling.Chunks`; DIRECT: its weights are not packed.
-PIECES = ("CHUNK", "INNER", "HELD", "PARTS", "PARTIAL", "DIRECT")
+# Of a product, see `tiling.Chunks`; and where its packed weights begin.
+PIECES = ("CHUNK", "INNER", "HELD", "PARTS", "PARTIAL", "AT")
 
 
 def emit(graph: Graph, *, backward: bool = False, kept: frozenset[int] = frozenset()) -> Program:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from metarnn.cells import check
 from metarnn.engines.triton import CannotLaunch, interpreted
-from metarnn.engines.triton.pack import Pack, direct
+from metarnn.engines.triton.pack import places
 from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
@@ -32,7 +32,7 @@ class _Launch:
 
     tiling: Tiling
     constants: dict[str, Any]
-    packs: dict[Key, Pack]  # of weights that are not read where they lie
+    packed: int  # how many weights are put in the order in which they are read
     sums: dict[Key, int]  # how many partial ones there are of products
     meets: bool  # whether programs wait for one another
     compiled: Any = None  # what Triton made of it, once it was launched
@@ -45,7 +45,6 @@ class _Case(NamedTuple):
     full: frozenset[int]
     dot: torch.dtype
     split: bool
-    cast: bool  # whether weights are of another type than products
     device: torch.device
     share: int  # how many loops share the GPU
 
@@ -102,31 +101,29 @@ class Kernel:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._own = [key for key in program.arrays if key[0] in ("pack", "partial")]
         self._launches: dict[_Case, _Launch] = {}
         self._lock = threading.Lock()
 
     def __call__(
         self,
         arrays: Mapping[Key, Tensor],
-        weights: Mapping[str, Tensor],
         size: Size,
         full: frozenset[int],
     ) -> None:
         """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step."""
         _raise_alarm(size.device)
-        dot, device = size.dot, size.device
-        cast = any(weight.dtype != dot for weight in weights.values())
-        case = _Case(size.batch, full, dot, _split(dot), cast, device, size.share)
+        case = _Case(size.batch, full, size.dot, _split(size.dot), size.device, size.share)
         known = self._launches.get(case)
         if known is not None and known.compiled is not None:
-            self._run(known, case, arrays, weights, size.steps)
+            self._run(known, case, arrays, size.steps)
             return
         announce(self.program.source)
         room = 1.0
         while True:
             try:
                 with first_launch(done=False), current(size.device):
-                    self._run(self._launch(case, room), case, arrays, weights, size.steps)
+                    self._run(self._launch(case, room), case, arrays, size.steps)
                 return
             except CannotLaunch as error:
                 # The model of what fits on the chip was wrong: count on less of it.
@@ -146,43 +143,36 @@ class Kernel:
         tiling = tile(self.program, case.batch, weight_size(case.dot), available, room)
         kept = (i for i, (_, has, _) in enumerate(self.program.states) if has)
         groups = self.program.groups
-        unpacked = direct(self.program, tiling, same=not (case.cast or case.split))
+        *begins, packed = places(groups, tiling, 2 if case.split else 1)
         constants: dict[str, Any] = {
             **tiling.constants,
             **{f"FULL{i}": i in case.full for i in kept},
-            **{f"DIRECT{j}": is_so for j, is_so in enumerate(unpacked)},
+            **{f"AT{j}": begin for j, begin in enumerate(begins)},
             "DOT": _triton_type(case.dot),
             "SPLIT": case.split,
             "ALONE": tiling.programs == 1,
         }
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
         meets = self.program.meets and tiling.programs > 1
-        packs: dict[Key, Pack] = {
-            ("pack", str(g.number)): Pack(g, tiling) for g in groups if not unpacked[g.number]
-        }
         summed = [g for g in groups if tiling.chunks[g.number].partial]
         sums: dict[Key, int] = {("partial", str(g.number)): tiling.sums(g) for g in summed}
-        return _Launch(tiling, {name: constants[name] for name in order}, packs, sums, meets)
+        return _Launch(tiling, {name: constants[name] for name in order}, packed, sums, meets)
 
     def _run(
         self,
         launch: _Launch,
         case: _Case,
         arrays: Mapping[Key, Tensor],
-        weights: Mapping[str, Tensor],
         steps: int,
     ) -> None:
         tiling, batch, device = launch.tiling, case.batch, case.device
-        made = {k: pack(weights, case.dot, case.split) for k, pack in launch.packs.items()}
-        if launch.sums:
-            made |= zip(launch.sums, partial_sums(tuple(launch.sums.values()), device), strict=True)
-        if made:
-            arrays = {**arrays, **made}
-        if weights:  # what is neither packed nor handed out the kernel does not read
-            nothing = next(iter(weights.values()))
-            pointers = [arrays.get(key, nothing) for key in self.program.arrays]
-        else:
-            pointers = [arrays[key] for key in self.program.arrays]
+        if launch.packed:
+            packed = torch.empty(launch.packed, dtype=case.dot, device=device)
+            sums = partial_sums(tuple(launch.sums.values()), device)
+            # A kernel that hands out no sums of a product reads nothing in their place.
+            arrays = {**arrays, **dict.fromkeys(self._own, packed)}
+            arrays |= zip(launch.sums, sums, strict=True)
+        pointers = [arrays[key] for key in self.program.arrays]
         at_once = tiling.groups * tiling.rows
         for first in range(0, batch, at_once):
             groups = min(tiling.groups, -(-(batch - first) // tiling.rows))

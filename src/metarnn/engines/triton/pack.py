@@ -1,120 +1,94 @@
-"""Weights in the order in which programs read them."""
+"""Weights in the order in which a program reads them, put so by the program itself, as text.
+
+A layer has the rows of a map one after the other, gate after gate. A program reads those of its
+own units, in pieces of the inner dimension that lie together; on the way back it reads columns. To
+put them so takes a program some microseconds before its loop, less than to launch a kernel for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
+from itertools import accumulate
 
-import torch
-from torch import Tensor
-
-from metarnn.engines.triton.program import Block, Group, Program, power
+from metarnn.engines.triton.program import Group, power
+from metarnn.engines.triton.text import indented
 from metarnn.engines.triton.tiling import Tiling
 
-
-class Pack:
-    """The weights of products that are computed as one: [programs, units, blocks, inner].
-
-    Of a product that each program computes whole, as if there were one program. Of partial sums
-    [programs, all units, blocks, units of the argument, tiles of the argument].
-    """
-
-    def __init__(self, group: Group, tiling: Tiling) -> None:
-        layout = _partial if tiling.chunks[group.number].partial else _shared
-        self.shape, self._runs = layout(group, tiling)
-        self._whole = sum(run.count for run in self._runs) == torch.Size(self.shape).numel()
-
-    def __call__(self, weights: Mapping[str, Tensor], dot: torch.dtype, split: bool) -> Tensor:
-        """Weights of type `dot`; with `split` two, whose sum they are: see `prelude.dot`."""
-        device = weights[self._runs[0].map].device
-        make = torch.empty if self._whole else torch.zeros
-        packed = make(self.shape, dtype=dot, device=device)
-        for run in self._runs:
-            run.copy(weights[run.map], packed)
-        if split:
-            high = (packed.view(torch.int32) & -8192).view(torch.float32)
-            return torch.stack([high, packed - high])
-        return packed
+Array = Callable[[str, str], str]  # the name of an array, from its kind and its own
+AT_ONCE = 64  # rows that are put in order in one go
 
 
-class _Run:
-    """Blocks that are rows of one product, one after the other: copied, and cast, in one go.
-
-    `steps` says for each dimension of `size` how many rows and columns of the weight it goes on,
-    `first` where in them it begins; `target` where in what is packed, and the strides there.
-    """
-
-    def __init__(
-        self,
-        block: Block,
-        size: tuple[int, ...],
-        steps: tuple[tuple[int, int], ...],
-        target: tuple[int, tuple[int, ...]],
-        first: int = 0,
-    ) -> None:
-        self.map, self.transposed, self.columns = block.map, block.transposed, block.columns[0]
-        self.size, self.steps, self.start = size, steps, (block.start, first)
-        self.offset, self.strides = target
-        self.count = torch.Size(size).numel()
-
-    def copy(self, weight: Tensor, packed: Tensor) -> None:
-        weight = weight.contiguous()
-        width = weight.shape[1]
-        row, step = (1, width) if self.transposed else (width, 1)
-        # A weight may be a part of a larger tensor.
-        offset = weight.storage_offset() + self.columns
-        offset += self.start[0] * row + self.start[1] * step
-        strides = [a * row + b * step for a, b in self.steps]
-        target = packed.as_strided(self.size, self.strides, self.offset)
-        target.copy_(weight.as_strided(self.size, strides, offset))
+def packed(group: Group, array: Array, tag: str) -> list[str]:
+    """Of a product that others compute columns of as well: [programs, units, blocks, inner]."""
+    j, count = group.number, f"U{tag} * {group.padded}"
+    unit = f"column{j} // {group.padded}"
+    lines = [
+        f"over{j} = piece + tl.arange(0, S{j})[:, None]",
+        f"column{j} = tl.arange(0, {count})[None, :]",
+        f"unit{j} = {unit if group.whole else f'me.to(tl.int64) * U{tag} + {unit}'}",
+        *_put(group, array, f"column{j} * INNER{j} + over{j}"),
+    ]
+    return [
+        *_place(group, array, f"INNER{j} * {count}"),
+        *_pieces(group, lines),
+        f"k{j} = inner(CHUNK{j}, PARTS{j})",
+        f"p{j} += columns({count}, INNER{j}, CHUNK{j}, PARTS{j})",
+    ]
 
 
-def direct(program: Program, tiling: Tiling, same: bool) -> list[bool]:
-    """Of which products the weights are read where a layer has them, and need no packing.
-
-    Those that are held, since they are read once; others if they are of the `same` type as products
-    are computed in, and lie there as they would be packed.
-    """
-    chunks = tiling.chunks
-    return [chunks[g.number].held or (same and _in_order(g, tiling)) for g in program.groups]
-
-
-def _in_order(group: Group, tiling: Tiling) -> bool:
-    """Whether weights lie column after column, without padding."""
-    chunks = tiling.chunks[group.number]
-    if chunks.partial or any(b.transposed or b.offset is not None for b in group.blocks):
-        return False
-    columns = tiling.columns(group) * (1 if group.whole else tiling.programs)
-    return columns == group.width * len(group.blocks) and chunks.inner == group.inner
-
-
-Layout = tuple[tuple[int, ...], list[_Run]]  # of what is packed: its shape, and where it comes from
+def packed_for_all(group: Group, array: Array) -> list[str]:
+    """Of partial sums: [programs, all units, blocks, units of the argument, its tiles]."""
+    j, tiles, n = group.number, power(group.tiles), group.source
+    lines = [
+        f"column{j} = piece + tl.arange(0, S{j})[None, :]",
+        f"k{j} = tl.arange(0, K{j})[:, None]",
+        f"over{j} = me.to(tl.int64) * U{n} + k{j} // {tiles}",
+        f"over{j} = tl.where(over{j} < {n}, over{j} + k{j} % {tiles} * {n}, -1)",
+        f"unit{j} = column{j} // {group.padded}",
+        *_put(group, array, f"column{j} * K{j} + k{j}"),
+    ]
+    return [
+        f"K{j}: tl.constexpr = U{n} * {tiles}",
+        *_place(group, array, f"INNER{j} * K{j}"),
+        *_pieces(group, lines),
+        f"p{j} += columns(CHUNK{j}, K{j}, K{j}, 1)",
+    ]
 
 
-def _shared(group: Group, tiling: Tiling) -> Layout:
-    inner, blocks = tiling.chunks[group.number].inner, group.padded
-    programs = 1 if group.whole else tiling.programs
-    runs = []
+def places(groups: Iterable[Group], tiling: Tiling, copies: int) -> list[int]:
+    """Where the packed weights of products begin, one after the other, and where all end."""
+    sizes = (copies * tiling.programs * tiling.weights(group) for group in groups)
+    return list(accumulate(sizes, initial=0))
+
+
+def _place(group: Group, array: Array, size: str) -> list[str]:
+    """Where a program's own begin, and how much further the low halves of SPLIT numbers lie."""
+    j = group.number
+    return [
+        f"p{j} = {array('pack', '')} + AT{j} + me.to(tl.int64) * ({size})",
+        f"l{j} = P * {size}",
+    ]
+
+
+def _pieces(group: Group, lines: list[str]) -> list[str]:
+    j = group.number
+    return [
+        f"S{j}: tl.constexpr = {AT_ONCE} if CHUNK{j} > {AT_ONCE} else CHUNK{j}",
+        f"for piece in tl.range(0, INNER{j}, S{j}, num_stages=1):",
+        *indented(lines),
+        "tl.debug_barrier()",
+    ]
+
+
+def _put(group: Group, array: Array, place: str) -> list[str]:
+    """Read weights where a layer has them, and write them where the program will read them."""
+    j, parts = group.number, []
     for begin, end in group.runs:
         block = group.blocks[begin]
-        read = group.inner if block.offset is None else block.columns[1] - block.columns[0]
-        target = begin * inner + (block.offset or 0), (blocks * inner, inner, 1)
-        size = group.width, end - begin, read
-        runs.append(_Run(block, size, ((1, 0), (group.width, 0), (0, 1)), target))
-    return (programs, tiling.columns(group) // blocks, blocks, inner), runs
-
-
-def _partial(group: Group, tiling: Tiling) -> Layout:
-    """Of each tile of the argument a program has `own` units, the last one perhaps fewer."""
-    blocks, tiles, source = group.padded, power(group.tiles), group.source
-    own, rows = tiling.units[source], tiling.chunks[group.number].inner // group.padded
-    strides = (rows * blocks * own * tiles, blocks * own * tiles, own * tiles, tiles, 1)
-    steps = ((0, own), (1, 0), (group.width, 0), (0, 1), (0, source))
-    full, rest = divmod(source, own)
-    runs = []
-    for begin, end in group.runs:
-        for first, programs, units in ((0, full, own), (full, 1, rest)):
-            size = programs, group.width, end - begin, units, group.tiles
-            target = first * strides[0] + begin * strides[2], strides
-            if units and programs:
-                runs.append(_Run(group.blocks[begin], size, steps, target, first * own))
-    return (tiling.programs, rows, blocks, own, tiles), runs
+        (row, step), (first, last) = block.strides, block.columns
+        read = group.inner if block.offset is None else last - first
+        weight = f"{array('weight', block.map)} + {block.start * row + first}"
+        of = f"unit{j}, column{j} % {group.padded}, over{j}"
+        size = f"{begin}, {end}, {block.offset or 0}, {read}, {group.width}, {row}, {step}"
+        parts.append(f"weights({weight}, {of}, {size})")
+    return [f"put(p{j} + {place}, {' + '.join(parts)}, l{j}, SPLIT)"]

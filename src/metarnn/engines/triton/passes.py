@@ -53,7 +53,6 @@ class Pass:
         self.made = [*self._states(), *self._others()]
         self.keys = [*given, *(each.key for each in self.made)]
         self.place = {each.key: k for k, each in enumerate(self.made)}
-        self.weights = [key for key in given if key[0] == "weight"]
 
     def _states(self) -> list[Array]:
         """The last states, and an array for each that has one: with three slots, if not full."""
@@ -101,8 +100,7 @@ class Pass:
             if self.kernel.program.rows:  # they are added up in memory
                 rows.zero_()
             arrays |= {("sum", name): row for name, row in zip(names, rows, strict=True)}
-        weights = {key[1]: arrays[key] for key in self.weights}
-        self.kernel(arrays, weights, self.size, self.full)
+        self.kernel(arrays, self.size, self.full)
         return room
 
     def outputs(self, room: Sequence[Tensor]) -> dict[str, Tensor]:

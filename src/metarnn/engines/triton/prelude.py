@@ -162,40 +162,15 @@ def inner(CHUNK: tl.constexpr, PARTS: tl.constexpr):
 
 
 @triton.jit
-def summed(CHUNK: tl.constexpr, PARTS: tl.constexpr):
-    """The same as weights have them: [CHUNK, 1], or [PARTS, CHUNK / PARTS, 1]."""
+def columns(COUNT: tl.constexpr, INNER: tl.constexpr, CHUNK: tl.constexpr, PARTS: tl.constexpr):
+    """Where the weights of a piece lie that are packed column after column."""
     if PARTS == 1:
-        return tl.arange(0, CHUNK)[:, None]
+        return tl.arange(0, CHUNK)[:, None] + tl.arange(0, COUNT)[None, :] * INNER
     else:
         share: tl.constexpr = CHUNK // PARTS
-        return (tl.arange(0, PARTS) * share)[:, None, None] + tl.arange(0, share)[None, :, None]
-
-
-@triton.jit
-def outer(COUNT: tl.constexpr, PARTS: tl.constexpr):
-    """The columns of a product's result: [1, COUNT], or [1, 1, COUNT]."""
-    if PARTS == 1:
-        return tl.arange(0, COUNT)[None, :]
-    else:
-        return tl.arange(0, COUNT)[None, None, :]
-
-
-# Weights where a layer has them: a product's blocks of WIDTH rows each, from block BEGIN on, one
-# after the other; the next row is ROW numbers further, the next column STEP.
-
-
-@triton.jit
-def whereabouts(
-    unit,
-    block,
-    over,
-    BEGIN: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROW: tl.constexpr,
-    STEP: tl.constexpr,
-):
-    """How far behind the first one those of a unit and a block lie, over an argument's numbers."""
-    return ((block - BEGIN) * WIDTH + unit) * ROW + over * STEP
+        part = (tl.arange(0, PARTS) * share)[:, None, None]
+        column = (tl.arange(0, COUNT) * INNER)[None, None, :]
+        return part + tl.arange(0, share)[None, :, None] + column
 
 
 @triton.jit
@@ -212,11 +187,26 @@ def weights(
     ROW: tl.constexpr,
     STEP: tl.constexpr,
 ):
-    """Those of blocks before END, which READ numbers of an argument from FIRST on; the others 0."""
+    """Weights where a layer has them, and 0 where there are none.
+
+    Blocks BEGIN to END of a product lie one after the other, WIDTH rows each, the next row ROW
+    numbers further and the next column STEP. They read READ numbers of an argument, from its number
+    FIRST on.
+    """
     there = (block >= BEGIN) & (block < END) & (unit < WIDTH)
     read = (over >= FIRST) & (over < FIRST + READ)
-    place += whereabouts(unit, block, over - FIRST, BEGIN, WIDTH, ROW, STEP)
+    place += ((block - BEGIN) * WIDTH + unit) * ROW + (over - FIRST) * STEP
     return tl.load(place, mask=there & read, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def put(place, weights, low, SPLIT: tl.constexpr):
+    """Store weights, with SPLIT in two numbers, whose sum they are: see `dot`."""
+    if SPLIT:
+        tl.store(place, high(weights))
+        tl.store(place + low, weights - high(weights))
+    else:
+        tl.store(place, weights.to(place.dtype.element_ty))
 
 
 @triton.jit

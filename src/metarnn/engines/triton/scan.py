@@ -80,7 +80,6 @@ class Scan:
     def __call__(
         self,
         arrays: Mapping[Key, Tensor],
-        weights: Mapping[str, Tensor],
         size: Size,
         full: frozenset[int],
     ) -> None:

@@ -25,22 +25,6 @@ def tiles(layout: Layout, argument: int, number: int) -> int:
     return width // n if alike and start % n == width % n == 0 else 0
 
 
-def weights(group: Group, packed: str) -> list[str]:
-    """Where the weights lie that a program multiplies its own part by."""
-    j, tiles, n = group.number, power(group.tiles), group.source
-    return [
-        f"K{j}: tl.constexpr = U{n} * {tiles}",
-        f"k{j} = summed(K{j}, 1)",
-        f"unit{j} = outer(CHUNK{j}, 1) // {group.padded}",
-        f"block{j} = outer(CHUNK{j}, 1) % {group.padded}",
-        f"over{j} = me.to(tl.int64) * U{n} + k{j} // {tiles}",
-        f"over{j} = tl.where(over{j} < {n}, over{j} + k{j} % {tiles} * {n}, -1)",
-        f"o{j} = k{j} + outer(CHUNK{j}, 1) * K{j}",
-        f"p{j} = {packed} + me.to(tl.int64) * (INNER{j} * K{j}) + o{j}",
-        f"l{j} = P * INNER{j} * K{j}",
-    ]
-
-
 def handed_out(group: Group, tiles: list[str], array: str) -> list[str]:
     """This program's part of the argument, in tiles, multiplied and given to who needs it."""
     j, none = group.number, f"tl.zeros((BB, U{group.source}), tl.float32)"

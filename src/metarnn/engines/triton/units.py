@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from metarnn.engines.triton import sums
 from metarnn.engines.triton.layout import GATES, Segment
+from metarnn.engines.triton.pack import packed, packed_for_all
 from metarnn.engines.triton.program import SHORTEST, Block, Group, short
 from metarnn.engines.triton.text import expression, indented, number, spread, store
 
@@ -230,45 +231,17 @@ class Units:
 
     def _weights(self, group: Group) -> None:
         """Where the weights of a product lie; those that are held are loaded once."""
-        j, count = group.number, f"U{self.tag} * {group.padded}"
-        packed = self.e.array("pack", str(j))
-        me, programs = ("0", "1") if group.whole else ("me.to(tl.int64)", "P")
-        lines = [
-            f"k{j} = inner(CHUNK{j}, PARTS{j})",
-            f"unit{j} = {me} * U{self.tag} + outer({count}, PARTS{j}) // {group.padded}",
-            f"block{j} = outer({count}, PARTS{j}) % {group.padded}",
-            f"over{j} = summed(CHUNK{j}, PARTS{j})",
-            f"o{j} = over{j} + outer({count}, PARTS{j}) * INNER{j}",
-            f"p{j} = {packed} + {me} * (INNER{j} * {count}) + o{j}",
-            f"l{j} = {programs} * INNER{j} * {count}",
-        ]
+        j = group.number
+        lines = packed(group, self.e.array, self.tag)
         if group.tiles:
-            partial = sums.weights(group, packed)
+            partial = packed_for_all(group, self.e.array)
             lines = [f"if PARTIAL{j}:", *indented(partial), "else:", *indented(lines)]
-        self.e.fixed |= dict.fromkeys(["\n".join(lines), "\n".join(self._direct(group))])
-
-    def _direct(self, group: Group) -> list[str]:
-        """Weights that are held, and those that lie as they are read, need no packing."""
-        j, places, parts = group.number, "", []
-        for begin, end in group.runs:
-            block = group.blocks[begin]
-            (row, step), (start, stop) = block.strides, block.columns
-            read = group.inner if block.offset is None else stop - start
-            weight = self.e.array("weight", block.map)
-            first = f"{weight} + {block.start * row + start}"
-            size = f"{group.width}, {row}, {step}"
-            of = f"unit{j}, block{j}, over{j}, {begin}"
-            place = f"{first} + whereabouts({of}, {size})"
-            places = f"tl.where(block{j} < {begin}, {places}, {place})" if places else place
-            parts.append(f"weights({first}, {of}, {end}, {block.offset or 0}, {read}, {size})")
-        return [
+        self.e.fixed |= dict.fromkeys([
+            "\n".join(lines),
             f"if HELD{j}:",
-            f"    f_{j} = {' + '.join(parts)}",
-            f"    w_{j} = high(f_{j}) if SPLIT else f_{j}.to(DOT)",
-            f"    v_{j} = f_{j} - w_{j} if SPLIT else w_{j}",
-            f"elif DIRECT{j}:",
-            f"    p{j} = {places}",
-        ]
+            f"    w_{j} = tl.load(p{j})",
+            f"    v_{j} = tl.load(p{j} + l{j}) if SPLIT else w_{j}",
+        ])  # fmt: skip
 
     def _row(self, k: int) -> str:
         """A row that is in registers, as the argument of a product."""

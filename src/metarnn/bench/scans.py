@@ -40,7 +40,7 @@ def copy_share(
         arrays = given(kernel, steps, batch, dtype, device)
         moved += sum(t.nbytes for (kind, _), t in arrays.items() if kind in MOVED)
         size = Size(steps, batch, (dtype,), dtype, torch.device(device))
-        seconds += _seconds(partial(kernel, arrays, {}, size, frozenset[int]()), device)
+        seconds += _seconds(partial(kernel, arrays, size, frozenset[int]()), device)
     source = torch.empty(COPIED if device == "cuda" else 1 << 20, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copy = 2 * source.nbytes / _seconds(partial(target.copy_, source), device)

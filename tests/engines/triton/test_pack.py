@@ -66,10 +66,9 @@ def packed(group: Group, t: Tiling, dot: torch.dtype = torch.float32, split=Fals
     def array(kind: str, name: str) -> str:
         return arrays[kind, name]
 
+    lines = pack.packed(group, array, str(N))
     if group.tiles:
         lines = pack.packed_for_all(group, array)
-    else:
-        lines = pack.packed(group, array, str(N))
     taken = {f"U{n}": units for n, units in t.units.items()}
     taken |= {"SPLIT": split, "P": t.programs, "AT0": 0}
     taken |= {n: v for n, v in t.constants.items() if n in ("CHUNK0", "INNER0", "PARTS0")}

@@ -41,6 +41,13 @@ def test_an_unknown_cell_is_refused_with_a_hint():
         cases(["lstn"])
 
 
+def test_only_the_modes_that_are_asked_for_are_measured():
+    every = cases(["gru"])
+    assert cases(["gru"], modes=["training"]) == [c for c in every if c.mode == "training"]
+    with pytest.raises(ValueError, match="modes"):
+        cases(["gru"], device="cuda", modes=["step"])
+
+
 def test_flops_are_those_of_the_products():
     assert flops(cells.LSTM(8, 16)) == 2 * (8 * 64 + 16 * 64)
     assert flops(cells.QRNN(8, 16)) == 2 * (2 * 8 * 48)

@@ -192,22 +192,29 @@ class Row:
         return asdict(self)
 
 
-def cases(names: Sequence[str] = (), quick: bool = False, device: str = "cpu") -> list[Case]:
-    """All that there is to measure of these cells, by default of every one.
+def cases(
+    names: Sequence[str] = (),
+    quick: bool = False,
+    device: str = "cpu",
+    modes: Sequence[str] = (),
+) -> list[Case]:
+    """All that there is to measure of these cells in these modes, by default of and in every one.
 
     Of `lstm` also the cpu engine: `measure` leaves it out where that is what "auto" takes.
     """
     for name in names:
         check.one_of("cells", name, CELLS)
-    found = []
+    gpu, found = device == "cuda", []
+    known = MODES[:2] if gpu else MODES
+    for mode in modes:
+        check.one_of("modes", mode, known)
     for name in names or CELLS:
         linear = CELLS[name](8, 8).linear
-        gpu = device == "cuda"
         shapes = GPU_SHAPES if gpu else SHAPES
         if linear:
             shapes += GPU_LONG if gpu else (LONG,)
         shapes = QUICK if quick else shapes
-        for mode in MODES[:2] if gpu else MODES:
+        for mode in modes or known:
             for shape in ((QUICK_STEP if quick else STEP),) if mode == "step" else shapes:
                 found.append(Case(name, mode, *shape))
                 if name == "lstm" and mode != "step" and not gpu:

@@ -29,6 +29,7 @@ def cells(
     device: Literal["cpu", "cuda"] = "cpu",
     json: Path | None = None,
     cells: tuple[str, ...] = (),
+    modes: tuple[str, ...] = (),
     quick: bool = False,
     dtype: Literal["float32", "bfloat16"] = "float32",
     tf32: bool = True,
@@ -44,6 +45,7 @@ def cells(
         device: where to run
         json: also write what was measured into this file
         cells: only these cells (lstm, gru, user, ...)
+        modes: only these of inference, training and step (one time step, on a CPU)
         quick: tiny shapes and two rounds, to see that everything runs
         dtype: the number type
         tf32: on a GPU, whether float32 is multiplied with 11 significant bits: by cuDNN, by torch's
@@ -51,13 +53,14 @@ def cells(
         minutes: how long to measure, apart from compiling and from what is slow
     """
     with multiplying(tf32):
-        _cells(device, json, cells, quick, getattr(torch, dtype), tf32, minutes)
+        _cells(device, json, cells, modes, quick, getattr(torch, dtype), tf32, minutes)
 
 
 def _cells(
     device: str,
     path: Path | None,
     names: Sequence[str],
+    modes: Sequence[str],
     quick: bool,
     dtype: torch.dtype,
     tf32: bool,
@@ -66,7 +69,7 @@ def _cells(
     _check(device, path)
     if not minutes > 0:
         check.refuse("minutes", minutes, "a number above 0")
-    cases = all_cases(names, quick, device)
+    cases = all_cases(names, quick, device, modes)
     effort = (0.0, 2) if quick else (60 * minutes / len(cases), 5)
     rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())

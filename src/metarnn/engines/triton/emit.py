@@ -30,6 +30,7 @@ from metarnn.engines.triton.prelude import (
     minimum,
     nothing,
     put,
+    settled,
     sigmoid,
     softplus,
     split2,

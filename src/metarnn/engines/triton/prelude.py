@@ -246,6 +246,26 @@ def join2(even, odd, B: tl.constexpr, N: tl.constexpr):
     return tl.reshape(tl.join(even, odd), (B, N))
 
 
+@triton.jit
+def settled(x, place, fine, B: tl.constexpr, N: tl.constexpr):
+    """The result of a product, laid out in registers as what is loaded.
+
+    Triton would rather lay out as a product's result all that meets one, and change the layout of
+    each tile that is loaded or stored, through shared memory. Not so for what went through a join
+    if it meets a tile that is loaded later: here one that is all 0, of which nothing is read.
+    Few results of a quick product are with every warp anyway.
+    """
+    few: tl.constexpr = B * N <= 128 and place.dtype.element_ty.primitive_bitwidth == 16
+    if INTERPRETED or few:
+        return x
+    else:
+        even, odd = tl.split(tl.reshape(x, (B, N // 2, 2)))
+        column = tl.arange(0, N)[None, :]
+        place += tl.arange(0, B)[:, None] * N + column
+        never = (column >= 0) & (fine < 0)
+        return join2(even, odd, B, N) + tl.load(place, mask=never, other=0.0).to(tl.float32)
+
+
 # Sums that all programs have a part of: [who needs them, who has a part of them, rows, columns].
 
 

@@ -179,6 +179,7 @@ class Units:
             self._weights(group)
             root, j = self.layout.root(argument)[0], group.number
             self.out.append(f"d{j} = dot({self._row(root)}, w_{j}, v_{j}, SPLIT)")
+            self.out += self._settled(group)
             self._results(group, self.out)
             return
         together = self.together.get(group.number, [(self, group)])
@@ -221,6 +222,7 @@ class Units:
             f"        r{j} = {chunk}",
             *along,
             *after,
+            *(line for units, each in all for line in units._settled(each)),
         ]
         if group.tiles:
             given = [f"d{g.number} = {sums.collected(g, self._partial(g))}" for _, g in all]
@@ -242,6 +244,15 @@ class Units:
             f"    w_{j} = tl.load(p{j})",
             f"    v_{j} = tl.load(p{j} + l{j}) if SPLIT else w_{j}",
         ])  # fmt: skip
+
+    def _settled(self, group: Group) -> list[str]:
+        """A result that is not split, brought to how all else lies in registers."""
+        if group.padded > 1:
+            return []
+        j = group.number
+        # Nothing is loaded there, but from another place for each result.
+        place = f"{self.e.array('pack', '')} + {j}"
+        return [f"d{j} = settled(d{j}, {place}, fine, BB, U{self.tag})"]
 
     def _row(self, k: int) -> str:
         """A row that is in registers, as the argument of a product."""

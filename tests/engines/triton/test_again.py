@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from metarnn import Recurrent, cells
+from metarnn.hyper import MetaRecurrent
 from tests.helpers.cases import randn
 from tests.helpers.compare import assert_close, assert_same, leaves
 
@@ -114,3 +115,55 @@ def test_nothing_is_saved_twice(device):
         layer(x, tuple(torch.zeros(1, 2, 4, device=device) for _ in range(2)))
     places = [(t.data_ptr(), t.shape) for t in packed]
     assert len(places) == len(set(places))
+
+
+def written(device, **options):
+    """A layer whose weights are written, anything but its plain unit."""
+    torch.manual_seed(0)
+    layer = MetaRecurrent(cells.LSTM(3, 4), engine="triton", device=device, **options)
+    with torch.no_grad():
+        for weight in layer.parameters():
+            weight += 0.3 * randn(*weight.shape, dtype=torch.float32).to(device)
+    return layer
+
+
+WRITTEN = {
+    "a step": {"form": "lowrank", "encoder": "gru"},
+    "a step, delayed": {"form": "scale", "encoder": "gru", "delay": True},
+    "a sequence": {"form": "lowrank", "context": "sequence"},
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_written_weights_are_found_again_bit_by_bit(name, device, monkeypatch):
+    layer = written(device, **WRITTEN[name])
+    x = randn(*SHAPE, dtype=torch.float32).to(device)
+    state = tuple(randn(1, 2, n, seed=n, dtype=torch.float32).to(device) for n in layer.state_sizes)
+    first, later = called(layer, x), leaves(layer(x, state))
+    assert kept(layer)
+    monkeypatch.setattr(layer, "_forward", None)  # the long way
+    assert_same(called(layer, x), first)
+    assert_same(leaves(layer(x, state)), later)
+
+
+def test_states_of_written_weights_may_be_detached_in_place(device):
+    layer, x = written(device, **WRITTEN["a step"]), randn(*SHAPE, dtype=torch.float32).to(device)
+    for _ in range(2):
+        _, state = layer(x)
+        assert all(part.detach_().is_leaf for part in state)
+
+
+def test_where_numbers_come_in_another_shape_the_long_way_is_gone(device, monkeypatch):
+    layer, x = written(device, **WRITTEN["a step"]), randn(*SHAPE, dtype=torch.float32).to(device)
+    layer(x)
+    assert kept(layer)
+    generator = layer.sources[0].generator
+    write = type(generator).forward
+
+    def once(self, context):
+        return {name: row[-1] for name, row in write(self, context).items()}
+
+    monkeypatch.setattr(type(generator), "forward", once)
+    eager = written(device, **WRITTEN["a step"])
+    eager.engine = "eager"
+    assert_close(layer(x)[0], eager(x)[0], 1e-5)

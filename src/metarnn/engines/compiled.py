@@ -272,7 +272,7 @@ def _loop(
     dry: bool = False,
 ) -> list[Tensor]:
     plan = _plans[name]
-    tensors = [t if dry else t.contiguous() for t in tensors]
+    tensors = [t if dry else t.resolve_neg().contiguous() for t in tensors]
     found = ENGINES[engine].forward(plan, train, steps, batch, dot, tensors, dry)
     return _flat(plan, found, train)
 
@@ -292,7 +292,7 @@ def _loop_backward(
 ) -> list[Tensor]:
     plan = _plans[name]
     count = len(plan.loop.states)
-    given = [t if t is None or dry else t.contiguous() for t in tensors]
+    given = [t if t is None or dry else t.resolve_neg().contiguous() for t in tensors]
     found = ENGINES[engine].backward(
         plan, steps, batch, dot, given, kept[:count], kept[count:], grads, needed, dry
     )

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from metarnn.cells import State
 from metarnn.engines import cpu, triton
 from metarnn.engines.cpu.driven import driven
 from metarnn.engines.cpu.kernels import drivable
@@ -65,7 +64,9 @@ class Calls:
             kind = OnCpu if engine == "cpu" else OnGpu
             fixed = tuple(name for name, value in given.items() if value.dim() == 2)
             plan = plan_cell(layer.cell, (), (), (), fixed, kind.products_only)
-            suits = kind.suits(plan, x)
+            read = {name for _, name in plan.driven}
+            suits = kind.suits(plan, x) and read.issuperset(given)
+            suits = suits and bool(given) == (layer.source(0, 0) is not None)
             self.known[key] = kind(plan, layer, names, x) if suits else None
 
 
@@ -111,17 +112,27 @@ class Again(ABC):
             if weight.device != device or not weight.is_contiguous() or weight.is_neg():
                 return None
             found.append(weight)
-        kept: State = ()
         if self.given:
-            call = Inputs(x, None, None, None, True, False, None, None)
-            made, kept = layer.source(0, 0)(x, tuple(initial[self.own :]), call, None)
-            for k, name, shape in self.given:
-                if made[name].shape != shape:
-                    return None
-                found.insert(k, made[name].contiguous())
-        results = self.run(initial[: self.own], x, found)
+            return self._from_source(layer, x, initial, found)
+        results = self.run(initial, x, found)
         if results is None:
             return None
+        return results[self.output], results[0] if self.own == 1 else tuple(results[: self.own])
+
+    def _from_source(
+        self, layer: Any, x: Tensor, state: list[Tensor], weights: list[Tensor]
+    ) -> tuple[Tensor, Any]:
+        """The same with what the layer's source makes, which is asked once."""
+        call = Inputs(x, None, None, None, True, False, None, None)
+        own, before = state[: self.own], tuple(state[self.own :])
+        made, kept = layer.source(0, 0)(x, before, call, None)
+        results = None
+        if all(made[name].shape == shape for _, name, shape in self.given):
+            for k, name, _ in self.given:
+                weights.insert(k, made[name].resolve_neg().contiguous())
+            results = self.run(own, x, weights)
+        if results is None:
+            return layer._run_one(call, tuple(own), made, kept, "triton")
         final = (*results[: self.own], *map(alone, kept))
         return results[self.output], final[0] if len(final) == 1 else final
 

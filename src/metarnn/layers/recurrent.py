@@ -274,6 +274,12 @@ class Recurrent(nn.Module):
             state = state[:own]
         if type(self).weights is Recurrent.weights and call.context is None:
             self._calls.keep(self, engine, self._names[0, 0], x, given)
+        return self._run_one(call, state, given, kept, engine)
+
+    def _run_one(
+        self, call: Inputs, state: State, given: Mapping[str, Tensor], kept: State, engine: str
+    ) -> tuple[Any, Any]:
+        """A call that is one recurrence, with what its source has made and keeps."""
         recurrence = Recurrence(self.cell, self.weights(0), {}, call.x, state, given=given)
         y, final = run_with(Way(engine), recurrence)
         final = (*final, *kept)

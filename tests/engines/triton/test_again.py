@@ -5,6 +5,8 @@ import torch
 
 from metarnn import Recurrent, cells
 from metarnn.hyper import MetaRecurrent
+from metarnn.hyper.generators import Dense
+from metarnn.hyper.watch import watch
 from tests.helpers.cases import randn
 from tests.helpers.compare import assert_close, assert_same, leaves
 
@@ -157,13 +159,24 @@ def test_where_numbers_come_in_another_shape_the_long_way_is_gone(device, monkey
     layer, x = written(device, **WRITTEN["a step"]), randn(*SHAPE, dtype=torch.float32).to(device)
     layer(x)
     assert kept(layer)
-    generator = layer.sources[0].generator
-    write = type(generator).forward
+    write = Dense.forward
 
     def once(self, context):
         return {name: row[-1] for name, row in write(self, context).items()}
 
-    monkeypatch.setattr(type(generator), "forward", once)
+    monkeypatch.setattr(Dense, "forward", once)
+    with watch() as records:
+        layer(x)
+    assert len(records) == 1  # its source was asked once
     eager = written(device, **WRITTEN["a step"])
     eager.engine = "eager"
     assert_close(layer(x)[0], eager(x)[0], 1e-5)
+
+
+def test_weights_whose_memory_holds_what_they_are_not_are_read_as_what_they_are(device):
+    layer, x = made(cells.LSTM(3, 4), device), randn(*SHAPE, dtype=torch.float32).to(device)
+    expected = layer(x)[0]
+    weight = -layer.get_parameter("weight_hh_l0").detach()
+    weight = torch.ops.aten._neg_view(weight)
+    found, _ = torch.func.functional_call(layer, {"weight_hh_l0": weight}, (x,))
+    assert torch.equal(found, expected)

@@ -24,37 +24,41 @@ WEIGHTS = {
 }
 
 
-def block(product, start, name, columns, transposed, offset=None) -> Block:
-    return Block(product, start, name, columns, transposed, offset, WEIGHTS[name].shape[1])
+def block(product, start, name, column, reads, transposed=False, offset=0) -> Block:
+    across = WEIGHTS[name].shape[1]
+    return Block(product, start, name, column, transposed, across, reads, offset)
 
 
-def gates(name: str, count: int, columns=(0, 10), transposed=False) -> tuple[Block, ...]:
-    return tuple(block(0, i * N, name, columns, transposed) for i in range(count))
+def gates(name: str, count: int, column=0, reads=10, transposed=False) -> tuple[Block, ...]:
+    return tuple(block(0, i * N, name, column, reads, transposed) for i in range(count))
 
 
 GROUPS = {
     "one block": Group(0, N, 10, gates("w", 1)),
     "four gates": Group(0, N, 10, gates("w", 4)),
     "three gates": Group(0, N, 10, gates("w", 3)),
-    "some columns": Group(0, N, 4, gates("w", 4, columns=(3, 7))),
+    "some columns": Group(0, N, 4, gates("w", 4, 3, 4)),
     "later gates": Group(0, N, 10, gates("w", 4)[1:3]),
-    "transposed": Group(0, N, 8 * N, gates("wide", 1, columns=(5, 5 + N), transposed=True)),
-    "transposed rows": Group(0, N, 2 * N, (block(0, 2, "v", (1, 9), True),)),
-    "two maps": Group(0, N, 10, (*gates("w", 2), block(1, N, "v", (0, 10), False))),
+    "transposed": Group(0, N, 8 * N, gates("wide", 1, 5, 8 * N, transposed=True)),
+    "transposed rows": Group(0, N, 2 * N, (block(0, 2, "v", 1, 2 * N, True),)),
+    "two maps": Group(0, N, 10, (*gates("w", 2), block(1, N, "v", 0, 10))),
     "not in order": Group(0, N, 10, gates("w", 4)[::-1]),
     "parts of a row": Group(
-        0, N, 10, (block(0, 0, "w", (2, 6), False, 1), block(1, N, "v", (0, 3), False, 7))
+        0, N, 10, (block(0, 0, "w", 2, 4, offset=1), block(1, N, "v", 0, 3, offset=7))
     ),
-    "a part of a row": Group(0, N, 10, (block(0, 0, "w", (0, 3), False, 0),)),
+    "a part of a row": Group(0, N, 10, (block(0, 0, "w", 0, 3),)),
+    "transposed parts of a row": Group(
+        0, N, 9, (block(0, 1, "w", 2, 4, True), block(1, 0, "v", 0, 5, True, offset=4))
+    ),
 }
 PARTIAL = {
     "one tile": Group(0, N, 10, gates("w", 1), tiles=1),
     "two tiles": Group(0, N, 10, gates("w", 1), tiles=2),
     "three gates": Group(0, N, 10, gates("w", 3), tiles=2),
-    "some columns": Group(0, N, 4, gates("w", 4, columns=(3, 7)), tiles=2),
-    "transposed": Group(0, N, 8 * N, gates("wide", 1, (5, 5 + N), transposed=True), tiles=8),
-    "three tiles": Group(0, N, 2 * N, (block(0, 2, "v", (1, 9), True),), tiles=3),
-    "two maps": Group(0, N, 10, (*gates("w", 2), block(1, N, "v", (0, 10), False)), tiles=1),
+    "some columns": Group(0, N, 4, gates("w", 4, 3, 4), tiles=2),
+    "transposed": Group(0, N, 8 * N, gates("wide", 1, 5, 8 * N, transposed=True), tiles=8),
+    "three tiles": Group(0, N, 2 * N, (block(0, 2, "v", 1, 2 * N, True),), tiles=3),
+    "two maps": Group(0, N, 10, (*gates("w", 2), block(1, N, "v", 0, 10)), tiles=1),
     "whole": Group(0, N, 10, gates("w", 1), whole=True, tiles=2),
 }
 
@@ -88,12 +92,10 @@ def naive(group: Group, t: Tiling) -> Tensor:
     for p, u in product(range(t.programs), range(units)):
         row = p * units + u
         for b, each in enumerate(group.blocks):
-            weight, (first, last) = WEIGHTS[each.map], each.columns
-            read = group.inner if each.offset is None else last - first
-            for k in range(read if row < group.width else 0):
+            for k in range(each.reads if row < group.width else 0):
                 i, j = each.start + row, k
                 i, j = (j, i) if each.transposed else (i, j)
-                found[p, u, b, (each.offset or 0) + k] = weight[i, first + j]
+                found[p, u, b, each.offset + k] = WEIGHTS[each.map][i, each.column + j]
     return found.flatten()
 
 
@@ -109,7 +111,7 @@ def naive_partial(group: Group, t: Tiling) -> Tensor:
             if p * own + u < source:
                 i, j = each.start + row, tile * source + p * own + u
                 i, j = (j, i) if each.transposed else (i, j)
-                found[p, row, b, u, tile] = WEIGHTS[each.map][i, each.columns[0] + j]
+                found[p, row, b, u, tile] = WEIGHTS[each.map][i, each.column + j]
     return found.flatten()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from metarnn import Cell, Recurrent, cells, hyper
+from metarnn import Cell, Map, Recurrent, cells, hyper
 from metarnn.bench.cells import random_graph as random_cell
 from metarnn.engines.plan import plan_cell
 from metarnn.engines.triton import fused, kernel, tiling
@@ -105,6 +105,26 @@ def test_partial_sums_are_there_where_a_test_says_so(shared):
     made = fused.loop(plan_cell(EVERY["lstm"], (), (), ()))
     (chunks,) = kernel.tile(made.reverse.program, 2, 8, 1).chunks
     assert chunks.partial
+
+
+class Parted(Cell):
+    """A product of two short ones' rows: on the way back each takes a part of what it gives."""
+
+    @property
+    def maps(self) -> dict[str, Map]:
+        H = self.hidden_size
+        short = Map(H, 4, recurrent=True)
+        return {"ih": Map(self.input_size, H), "a": short, "b": short, "c": Map(8, H)}
+
+    def step(self, theta: Any, drive: Any, state: Any) -> Any:
+        (h,) = state
+        both = torch.cat([theta.a(h), theta.b(h)], -1)
+        return (torch.tanh(theta.ih(drive) + theta.c(both)),)
+
+
+@pytest.mark.parametrize("size", [5, 20])
+def test_parts_of_short_rows_are_taken_on_the_way_back(size, shared):
+    agree(Parted(3, size))
 
 
 TWO_MAPS = random_cell(3, 20)  # of the same argument

@@ -52,7 +52,7 @@ def run(recurrence: Recurrence, fused: Any = fused) -> tuple[Tensor, State]:
     if not whole:
         found |= hoisted()
     given = (found[key] for key in (made.driven if whole else made.sources))
-    tensors = [t if t.is_contiguous() else t.contiguous() for t in (*recurrence.state, *given)]
+    tensors = [t.resolve_neg().contiguous() for t in (*recurrence.state, *given)]
     call = Call(x.shape[0], x.shape[1], narrow or dtype, again, share())
     results = driven(made, call, tensors) if whole else fused(made, call, tensors)
 

@@ -85,10 +85,9 @@ def _put(group: Group, array: Array, place: str) -> list[str]:
     j, parts = group.number, []
     for begin, end in group.runs:
         block = group.blocks[begin]
-        (row, step), (first, last) = block.strides, block.columns
-        read = group.inner if block.offset is None else last - first
-        weight = f"{array('weight', block.map)} + {block.start * row + first}"
+        row, step = block.strides
+        weight = f"{array('weight', block.map)} + {block.start * row + block.column}"
         of = f"unit{j}, column{j} % {group.padded}, over{j}"
-        size = f"{begin}, {end}, {block.offset or 0}, {read}, {group.width}, {row}, {step}"
+        size = f"{begin}, {end}, {block.offset}, {block.reads}, {group.width}, {row}, {step}"
         parts.append(f"weights({weight}, {of}, {size})")
     return [f"put(p{j} + {place}, {' + '.join(parts)}, l{j}, SPLIT)"]

@@ -18,10 +18,11 @@ class Block:
     product: int
     start: int
     map: str
-    columns: tuple[int, int]
+    column: int  # the first of the weight's that it takes part in
     transposed: bool
-    offset: int | None = None  # where in its argument's rows it begins to read; None: it reads all
-    across: int = 0  # how many columns the weight has
+    across: int  # how many columns the weight has
+    reads: int  # how many numbers of its argument's rows
+    offset: int = 0  # and from which on
 
     @property
     def strides(self) -> tuple[int, int]:

@@ -147,8 +147,8 @@ class Units:
                 found.append((group, argument))
         return found
 
-    def _argument(self, k: int) -> tuple[int, int | None]:
-        """The rows that a product reads, and from where on if not all of them.
+    def _argument(self, k: int) -> tuple[int, int]:
+        """The rows that a product reads, and from where on.
 
         Of short rows all is read, though a product may need a few: its other weights are 0. So
         products of several parts of a row are one.
@@ -157,19 +157,19 @@ class Units:
         root, start = self.layout.root(argument)
         few = self.nodes[root].op == "linear" and self.nodes[root].width <= SHORTEST
         all_read = (few or self._at_hand(root)) and root != argument
-        return (root, start) if all_read else (argument, None)
+        return (root, start) if all_read else (argument, 0)
 
     def _at_hand(self, k: int) -> bool:
         """Whether all of a node's row is in registers."""
         home = self.layout.home.get(k)
         return home is not None and self.layout.segments[home].whole
 
-    def _slice(self, k: int, start: int, offset: int | None) -> Block:
+    def _slice(self, k: int, start: int, offset: int) -> Block:
         node = self.nodes[k]
-        columns = node["start"], node["stop"]
+        (argument,) = node.args
         across = self.layout.graph.maps[node["map"]].inputs
-        transposed = node.attributes.get("transposed", False)
-        return Block(k, start, node["map"], columns, transposed, offset, across)
+        reads, transposed = self.nodes[argument].width, node.attributes.get("transposed", False)
+        return Block(k, start, node["map"], node["start"], transposed, across, reads, offset)
 
     def _product(self, group: Group, argument: int) -> None:
         """A product, and those that are computed together with it, if that is not done yet."""

@@ -76,20 +76,20 @@ class Again(ABC):
     products_only: ClassVar[bool]  # see `plan_cell`
 
     def __init__(self, plan: Plan, layer: Any, names: Mapping[str, str], x: Tensor) -> None:
-        self.plan, self.cell, self.steps, self.batch = plan, layer.cell, x.shape[0], x.shape[1]
+        self.cell, self.steps, self.batch = layer.cell, x.shape[0], x.shape[1]
         self.states = [(self.batch, n) for n in layer.state_sizes]
         self.own = len(plan.states)  # the cell's; those after them are the source's
         assert plan.output is not None
         self.output = self.own + plan.output
         known = {key: (name, torch.Size(shape)) for key, name, shape in plan.named_weights}
-        self.keys = [key for key in plan.driven if key != X]
-        read = [known[key] for key in self.keys if key in known]
+        keys = [key for key in plan.driven if key != X]
+        read = [known[key] for key in keys if key in known]
         self.weights = [(names[name], shape) for name, shape in read]
         leads = {"input": (self.steps, self.batch), "context": (self.batch,)}
         # What the source makes: where among the weights each comes, its name and its shape.
         self.given = [
             (k, key[1], (*leads[key[0]], layer.cell.given[key[1]]))
-            for k, key in enumerate(self.keys)
+            for k, key in enumerate(keys)
             if key not in known
         ]
 

@@ -250,7 +250,7 @@ class Units:
         if group.padded > 1:
             return []
         j = group.number
-        # Nothing is loaded there, but from another place for each result.
+        # Another place for each result: of two loads from one, Triton would keep the earlier.
         place = f"{self.e.array('pack', '')} + {j}"
         return [f"d{j} = settled(d{j}, {place}, fine, BB, U{self.tag})"]
 

@@ -7,6 +7,7 @@ this is a machine without a GPU. A machine with one runs the same tests on it.
 
 import os
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 import torch
@@ -19,3 +20,23 @@ if INSTALLED and not ON_GPU:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         import triton  # noqa: F401
+
+
+def shared(
+    program: Any,
+    batch: int,
+    size: int,
+    programs: int,
+    room: float,
+    partial: bool,
+    told: bool = False,
+    sequences: int = 16,
+) -> Any:
+    """Work shared among so many programs, in two groups; told, where that can be."""
+    from metarnn.engines.triton import tiling
+
+    units = tiling._units(program, programs)
+    share = tiling._Share(programs, 2, sequences, units)
+    ways = [told, False]
+    found = (tiling._shared(program, batch, size, share, room, partial, way) for way in ways)
+    return next(filter(None, found))

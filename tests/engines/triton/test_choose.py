@@ -202,7 +202,7 @@ def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
 
 @needs_triton
 @pytest.mark.parametrize(("batch", "size", "handed"), [(16, 256, True), (256, 1024, False)])
-def test_explain_tells_of_partial_sums(batch, size, handed, monkeypatch):
+def test_explain_tells_of_room_for(batch, size, handed, monkeypatch):
     """Where 16 sequences a program are enough, and their sums stay in the caches."""
     from metarnn.engines.triton import words
 

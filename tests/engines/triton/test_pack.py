@@ -117,7 +117,7 @@ def naive_partial(group: Group, t: Tiling) -> Tensor:
 
 def tiling(programs: int, units: int, inner: int, chunk: int = 16) -> Tiling:
     inner = -(-inner // chunk) * chunk
-    return Tiling(programs, 1, 16, {N: units}, (Chunks(chunk, inner, True),), 4, 1, 0.0)
+    return Tiling(programs, 1, 16, 16, {N: units}, (Chunks(chunk, inner, True),), 4, 1, 0.0)
 
 
 @pytest.mark.parametrize(("chunk", "padding"), [(16, 0), (16, 16), (128, 0)])
@@ -136,7 +136,7 @@ def test_so_are_those_of_parts_of_sums(name, programs, own, device):
     own = max(own, power(-(-group.source // programs)))  # all of the argument is somebody's
     inner = -(-N * group.padded // 16) * 16 + 16
     chunks = (Chunks(16, inner, True, 1, partial=True),)
-    t = Tiling(programs, 1, 16, {N: 8, group.source: own}, chunks, 4, 1, 0.0)
+    t = Tiling(programs, 1, 16, 16, {N: 8, group.source: own}, chunks, 4, 1, 0.0)
     assert torch.equal(packed(group, t), naive_partial(group, t))
 
 

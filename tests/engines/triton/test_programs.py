@@ -51,10 +51,10 @@ def shared(device, request, monkeypatch):
     """Kernels whose work is shared by programs that never wait, each launched many times."""
     from metarnn.engines.triton import prelude
 
-    once, as_they_are = kernel.Kernel._run, kernel.partial_sums
+    once, as_they_are = kernel.Kernel._run, kernel.room_for
 
     def prepared(self, launch, case, arrays, *rest):
-        monkeypatch.setattr(kernel, "partial_sums", lru_cache(as_they_are))
+        monkeypatch.setattr(kernel, "room_for", lru_cache(as_they_are))
         for (kind, _), array in arrays.items():  # another test may have left what this one needs
             if kind in ("state", "scratch"):
                 array.fill_(torch.nan)
@@ -66,7 +66,7 @@ def shared(device, request, monkeypatch):
 
     def tile(program, batch, size, processors, room=1.0):
         partial = request.param in ("partial", "streamed")
-        found = tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, partial)
+        found = interpreter.shared(program, batch, size, PROGRAMS, room, partial)
         cut = {"streamed": True, "pieces": False}.get(request.param)  # sums of this kind
         pairs = zip(program.groups, found.chunks, strict=True)
         chunks = (
@@ -101,7 +101,7 @@ LATER = [name for name in EVERY if name not in LINEAR and name != "lstm"]
 
 
 @pytest.mark.parametrize("shared", ["partial", "streamed"], indirect=True)
-def test_partial_sums_are_there_where_a_test_says_so(shared):
+def test_room_for_are_there_where_a_test_says_so(shared):
     made = fused.loop(plan_cell(EVERY["lstm"], (), (), ()))
     (chunks,) = kernel.tile(made.reverse.program, 2, 8, 1).chunks
     assert chunks.partial

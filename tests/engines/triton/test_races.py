@@ -160,7 +160,7 @@ def record(device, request, monkeypatch):
     def tile(program, batch, size, processors, room=1.0):
         if not program.barriers and not program.groups:
             return tiling.tile(program, batch, size, 8, room)
-        return tiling._shared(program, batch, size, 16, PROGRAMS, 2, room, summed)
+        return interpreter.shared(program, batch, size, PROGRAMS, room, summed)
 
     monkeypatch.setattr(InterpreterBuilder, "create_masked_load", create_masked_load)
     monkeypatch.setattr(InterpreterBuilder, "create_masked_store", create_masked_store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from metarnn.engines.triton.layout import Layout, Segment
-from metarnn.engines.triton.program import Group, Key, Program, short
+from metarnn.engines.triton.program import SLOTS, Group, Key, Program, short
 from metarnn.engines.triton.rows import Rows
 from metarnn.engines.triton.text import indented, prefixed, spread, store
 from metarnn.engines.triton.units import Units
@@ -30,12 +30,16 @@ from metarnn.engines.triton.prelude import (
     minimum,
     nothing,
     put,
+    read,
     settled,
     sigmoid,
     softplus,
     split2,
     tanh,
+    tell,
     together,
+    turn,
+    untold,
     wait,
     weights,
 )
@@ -67,8 +71,12 @@ class Emitter:
         self.body: list[str] = []
         self.after: list[str] = []  # and after it
         self.first_meeting: list[str] = []  # after which the first state is there for all
-        # What only depends on inputs, one step ahead, by name; @ is a prefix.
+        self.mail: dict[str, int] = {}
+        self.unsaid: dict[str, None] = {}  # lines that have all mail say that nothing is there yet
+        # What only depends on inputs, one step ahead, by name; @ is a prefix. What it is computed
+        # of is loaded a step before that where nobody meets: a step takes no longer than a load.
         self.early: dict[str, str] = {}
+        self.loaded: list[str] = []
         self.is_early: dict[tuple[int, str], bool] = {}  # by node and kind of tile
         self.ahead: dict[str, None] = {}  # the names of it that the body reads
         self.known: dict[tuple[int, int, int], str] = {}
@@ -105,6 +113,7 @@ class Emitter:
             ),
             groups=tuple(self.groups),
             scratch=self.scratch,
+            mail=self.mail,
             barriers=len(layout.barriers),
             meets=meets,
             rows=rows,
@@ -121,7 +130,18 @@ class Emitter:
         sizes = [f"U{n}" for n in self.widths]
         chunks = [f"{name}{g.number}" for g in self.groups for name in PIECES]
         full = [f"FULL{i}" for i, has in self.has_array.items() if has]
-        constants = ("P", "BB", "DOT", "SPLIT", "ALONE", *sizes, *chunks, *full)
+        constants = (
+            "P",
+            "BB",
+            "SEQUENCES",
+            "DOT",
+            "SPLIT",
+            "ALONE",
+            "TOLD",
+            *sizes,
+            *chunks,
+            *full,
+        )
         pointers = ", ".join(f"a{i}" for i in range(len(self.arrays)))
         parameters = ", ".join(f"{name}: tl.constexpr" for name in constants)
         top = [
@@ -131,15 +151,17 @@ class Emitter:
             "counter = counters + group * 32",
             "zero = tl.full((), 0, tl.int64)",
             "B = batch + zero",
-            "rb = first + group * BB + tl.arange(0, BB).to(tl.int64)[:, None]",
-            "mb = rb < batch",
+            "rows = tl.minimum(batch - first - group * SEQUENCES, SEQUENCES)",
+            "rb = first + group * SEQUENCES + tl.arange(0, BB).to(tl.int64)[:, None]",
+            "mb = tl.arange(0, BB)[:, None] < rows",
             *(line for n in self.widths for line in self._units(n)),
             *(line for n in self.wholes for line in self._whole(n)),
             *self.fixed,
             *self.before,
             "tick = 0",
             "fine = 1",
-            *self.first_meeting,
+            "SILENT: tl.constexpr = ALONE or TOLD",
+            *self._first_words(),
         ]
         t = "steps - 1 - s" if self.backward else "s"
         body = [
@@ -148,15 +170,9 @@ class Emitter:
             *self.body,
         ]
         if self.early:
-            first = "steps - 1" if self.backward else "0"
-            later = "tl.maximum(t - 1, 0)" if self.backward else "tl.minimum(t + 1, steps - 1)"
-            top += [f"tt = tl.full((), {first}, tl.int64)", *prefixed(self.early.values(), "e")]
-            body = [
-                line
-                for old in body
-                for line in ([f"tt = {later}", *prefixed(self.early.values(), "f")]
-                             if old == "<ahead>" else [old])
-            ]  # fmt: skip
+            top += [*self._loads(0), *prefixed(self.early.values(), "e")]
+            top += ["if TOLD:", *indented(self._loads(1))] if self._computes_early() else []
+            body = [part for line in body for part in self._prepared(line)]
             body += [f"e{name} = f{name}" for name in self.ahead]
         body = [line for line in body if line != "<ahead>"]
         lines = [
@@ -172,6 +188,32 @@ class Emitter:
         ]
         head = f"{HEAD}{pointers}, counters, alarm, steps, batch, first, {parameters}):"
         return "\n".join([head, *lines, ""])
+
+    def _loads(self, steps: int | str) -> list[str]:
+        """What is loaded for a step, of so many from the first on."""
+        last = f"tl.minimum({steps} + zero, steps - 1)"
+        return [f"tt = steps - 1 - {last}" if self.backward else f"tt = {last}", *self.loaded]
+
+    def _prepared(self, line: str) -> list[str]:
+        """A line of the body, or the lines that prepare the next step."""
+        if line != "<ahead>":
+            return [line]
+        values = prefixed(self.early.values(), "f")
+        far, near = [*values, *self._loads("s + 2")], [*self._loads("s + 1"), *values]
+        if not self._computes_early():
+            return near
+        return ["if TOLD:", *indented(far), "else:", *indented(near)]
+
+    def _computes_early(self) -> bool:
+        return len(self.early) > len(self.loaded)
+
+    def _first_words(self) -> list[str]:
+        """What comes before the first step: a meeting, after which there is a state for all."""
+        if not self.mail and not self.unsaid:
+            return self.first_meeting
+        meeting = ["arrive(counter, ALONE)", "tick += P", "fine = wait(counter, tick, fine, ALONE)"]
+        told = indented([*self.unsaid, *meeting])
+        return ["if TOLD:", *told, "else:", *indented(self.first_meeting or ["pass"])]
 
     def _last_meeting(self) -> list[str]:
         """All have written their last states before anybody reads them."""
@@ -210,6 +252,8 @@ class Emitter:
             self.before.append(f"s{i} = {load}.to(tl.float32)")
             if self.has_array[i]:
                 self.before.append(store(f"{self.array('state', str(i))} + {row}", f"s{i}", width))
+            if layout.state_node(i) in layout.mail:
+                self._introduce(i, row)
         read = any(layout.state_in_memory(i) for i in range(len(self.graph.states)))
         if layout.barriers and read:
             self.first_meeting = ["arrive(counter, ALONE)", "tick += P"]
@@ -223,16 +267,27 @@ class Emitter:
                 self.first_meeting.append("fine = wait(counter, tick, fine, ALONE)")
             self.body += ahead
             if number in layout.barriers:
-                self.body.append("fine = wait(counter, tick, fine, ALONE)")
+                self.body.append("fine = wait(counter, tick, fine, SILENT)")
             self.body += urgent
             if number in arrivals:
-                self.body += ["arrive(counter, ALONE)", "tick += P"]
+                self.body += ["arrive(counter, SILENT)", "tick += P"]
             elif any("tl.store" in line for line in urgent):
                 self.body.append("tl.debug_barrier()")
             self.body += others
             if number == last:
                 self.body.append("<ahead>")
         self._finish()
+
+    def _introduce(self, i: int, row: str) -> None:
+        """Tell the first of a state; no later one is there yet."""
+        width, mail = self.graph.states[i], self.letters("state", str(i), self.graph.states[i])
+        tell = f"tell({mail} + {row}, s{i}, m{width}, turn(0, {SLOTS}))"
+        self.unsaid[tell] = None
+        for slot in range(1, SLOTS):
+            self.unsay(f"{mail} + {slot} * B * {width} + {row}", f"m{width}", width)
+
+    def unsay(self, place: str, mask: str, tag: int | str) -> None:
+        self.unsaid[f"tl.store({place}, tl.zeros((BB, U{tag}), tl.float32), mask={mask})"] = None
 
     def _ask(self, made: list[Units | Rows]) -> None:
         """Tell segments which products of what they compute others need."""
@@ -325,6 +380,29 @@ class Emitter:
             if not any(place == self.place(k) for place, _ in found):
                 found.append((self.place(k), True))
         return found
+
+    def letters(self, kind: str, name: str, width: int) -> str:
+        """The array in which programs tell one another a state, or a node of this step."""
+        self.mail[f"{kind}.{name}"] = width
+        return self.array("mail", f"{kind}.{name}")
+
+    def read(self, k: int) -> tuple[str, str]:
+        """Where a node that is told begins at this step, and the turn that it is told at."""
+        node = self.nodes[k]
+        kind, name = ("state", node["index"]) if node.op == "state" else ("node", k)
+        mail = self.letters(kind, str(name), node.width)
+        return f"{mail} + s64 % {SLOTS} * B * {node.width}", f"turn(s, {SLOTS})"
+
+    def told(self, k: int) -> list[tuple[str, str]]:
+        """All places where a node is told, and the turns."""
+        layout, found = self.layout, []
+        for kind, name in layout.stores.get(k, ()):
+            if kind == "state" and layout.state_node(int(name)) in layout.mail:
+                width = self.nodes[k].width
+                mail = self.letters("state", name, width)
+                place = f"{mail} + (s64 + 1) % {SLOTS} * B * {width}"
+                found.append((place, f"turn(s + 1, {SLOTS})"))
+        return [*found, self.read(k)] if k in layout.mail else found
 
     def is_scratch(self, k: int, place: str) -> bool:
         """Whether a place is there only for other programs to read a node at this step."""

@@ -20,7 +20,7 @@ from metarnn.cells import check
 from metarnn.engines.triton import CannotLaunch, interpreted
 from metarnn.engines.triton.pack import places
 from metarnn.engines.triton.passes import Size
-from metarnn.engines.triton.program import Key, Program
+from metarnn.engines.triton.program import SLOTS, Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
 
 LONG = 1000  # lines of a kernel; the longest of a known cell, a scan with masks, has 950
@@ -33,7 +33,7 @@ class _Launch:
     tiling: Tiling
     constants: dict[str, Any]
     packed: int  # how many weights are put in the order in which they are read
-    sums: dict[Key, int]  # how many partial ones there are of products
+    said: dict[Key, int]  # how many partial sums of products there are, and how much mail
     meets: bool  # whether programs wait for one another
     compiled: Any = None  # what Triton made of it, once it was launched
 
@@ -101,7 +101,7 @@ class Kernel:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._own = [key for key in program.arrays if key[0] in ("pack", "partial")]
+        self._own = [key for key in program.arrays if key[0] in ("pack", "partial", "mail")]
         self._launches: dict[_Case, _Launch] = {}
         self._lock = threading.Lock()
 
@@ -155,8 +155,10 @@ class Kernel:
         order = self.loop.arg_names[len(self.program.arrays) + 5 :]
         meets = self.program.meets and tiling.programs > 1
         summed = [g for g in groups if tiling.chunks[g.number].partial]
-        sums: dict[Key, int] = {("partial", str(g.number)): tiling.sums(g) for g in summed}
-        return _Launch(tiling, {name: constants[name] for name in order}, packed, sums, meets)
+        said: dict[Key, int] = {("partial", str(g.number)): tiling.sums(g) for g in summed}
+        for name, width in self.program.mail.items() if tiling.told else ():
+            said["mail", name] = SLOTS * case.batch * width
+        return _Launch(tiling, {name: constants[name] for name in order}, packed, said, meets)
 
     def _run(
         self,
@@ -168,14 +170,14 @@ class Kernel:
         tiling, batch, device = launch.tiling, case.batch, case.device
         if launch.packed:
             packed = torch.empty(launch.packed, dtype=case.dot, device=device)
-            sums = partial_sums(tuple(launch.sums.values()), device)
+            said = room_for(tuple(launch.said.values()), device)
             # A kernel that hands out no sums of a product reads nothing in their place.
             arrays = {**arrays, **dict.fromkeys(self._own, packed)}
-            arrays |= zip(launch.sums, sums, strict=True)
+            arrays |= zip(launch.said, said, strict=True)
         pointers = [arrays[key] for key in self.program.arrays]
-        at_once = tiling.groups * tiling.rows
+        at_once = tiling.groups * tiling.sequences
         for first in range(0, batch, at_once):
-            groups = min(tiling.groups, -(-(batch - first) // tiling.rows))
+            groups = min(tiling.groups, -(-(batch - first) // tiling.sequences))
             tensors = (*pointers, _counters(groups, device))
             rest = (_alarm(device)[0], steps, batch, first)
             with current(device):
@@ -237,8 +239,8 @@ def processors(device: torch.device) -> int:
     return int(asked)
 
 
-def partial_sums(counts: tuple[int, ...], device: torch.device) -> tuple[Tensor, ...]:
-    """Where programs hand out sums that they have a part of."""
+def room_for(counts: tuple[int, ...], device: torch.device) -> tuple[Tensor, ...]:
+    """Where programs hand out so many sums that they have a part of, and tell one another."""
     if not counts:
         return ()
     return torch.empty(sum(counts), dtype=torch.float32, device=device).split(counts)
@@ -289,7 +291,7 @@ def _raise_alarm(device: torch.device) -> None:
         alarm[0] = 0
         _open.clear()  # counters of programs that gave up stay as they are
         raise RuntimeError(
-            "A kernel that metarnn launched earlier gave up waiting at a barrier: its programs did "
-            "not all run at the same time. Its results are not to be used. Run again with "
-            "engine='eager', and please report the cell and the sizes."
+            "A kernel that metarnn launched earlier gave up waiting: its programs wait for one "
+            "another and did not all run at the same time. Its results are not to be used. Run "
+            "again with engine='eager', and please report the cell and the sizes."
         )

@@ -65,6 +65,7 @@ class Layout:
         }  # fmt: skip
         self.awaited = self._awaited()
         self.barriers = set(self.awaited)
+        self.mail = self._mail()
 
     # What is asked of nodes ---------------------------------------------------------------
 
@@ -299,6 +300,27 @@ class Layout:
                     dirty = set()
                 dirty |= writes[number]
         return found
+
+    def _mail(self) -> set[int]:
+        """What programs may tell one another number by number, without a barrier: all that any of
+        them reads of others, if that is only for products. Empty: not everything is."""
+        if len(self.carried) < len(self.graph.states) or any(not s.width for s in self.segments):
+            return set()
+        states = {
+            k for k, node in enumerate(self.nodes)
+            if node.op == "state" and self.state_in_memory(node["index"])
+        }  # fmt: skip
+        if any(not self.only_products_read(k) or self._shared_out(k) for k in self.memory):
+            return set()
+        return states | self.memory
+
+    def told(self, k: int) -> int:
+        """The width of the rows of units in which a node is computed, if it is told; else 0."""
+        return self.segments[self._at(k)].width if k in self.mail else 0
+
+    def _shared_out(self, k: int) -> bool:
+        """Whether several programs write the same number, one a sequence."""
+        return self.nodes[k].width == 1 != self.segments[self._at(k)].width
 
     def _foreign(self, k: int, use: Use) -> bool:
         """Whether a user may read from memory what another program has written there."""

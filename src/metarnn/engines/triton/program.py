@@ -9,6 +9,9 @@ from itertools import pairwise
 from metarnn.engines.plan import Key
 
 SHORTEST = 16  # the fewest numbers that tensor cores sum over
+# Of what is told: at step s + 4 a program writes where it did at s, and has heard of all that they
+# told it their states before step s + 2 was over; then they have read what there was at s.
+SLOTS = 4
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ class Group:
     # In how many tiles of units an earlier segment has its argument, if at all: then each program
     # may multiply what it has itself, for all, instead of reading what all have.
     tiles: int = 0
+    # The width of the rows of units that its argument is made of, if programs may tell one another
+    # these; else 0.
+    told: int = 0
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -73,7 +79,7 @@ class Program:
     `arrays` lists pointers as (kind, name): inputs and outputs [T, B, n], contexts [B, n],
     vectors [n], biases, initial states [B, n], states
     [slots, B, n] (the state before step s is in slot s % slots), final states [B, n], sums over
-    time [B, n], scratch [2, B, n], packed weights, partial sums.
+    time [B, n], scratch [2, B, n], packed weights, partial sums, mail [SLOTS, B, n].
     """
 
     source: str
@@ -87,6 +93,7 @@ class Program:
     scratch: dict[str, tuple[int, bool]] = field(
         default_factory=dict
     )  # width, if only for products
+    mail: dict[str, int] = field(default_factory=dict)  # widths of what programs may tell
     barriers: int = 0  # of a step
     meets: bool = False  # whether programs wait for one another at all
     rows: bool = False  # whether there are segments over rows

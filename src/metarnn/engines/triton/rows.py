@@ -28,9 +28,9 @@ class Rows:
     def lines(self) -> tuple[list[str], list[str], list[str]]:
         for k in self.segment.rest:
             self._result(k)
-        last = "tl.minimum(batch, first + (group + 1) * BB)"
+        first = "first + group * SEQUENCES"
         body = indented(["r = row + zero", *self.out])
-        return [], [f"for row in range(first + group * BB + me, {last}, P):", *body], []
+        return [], [f"for row in range({first} + me, {first} + rows, P):", *body], []
 
     def _result(self, k: int) -> None:
         places = [place for place, _ in self.e.targets(k)]

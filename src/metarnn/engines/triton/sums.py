@@ -30,7 +30,7 @@ def handed_out(group: Group, tiles: list[str], array: str) -> list[str]:
     j, none = group.number, f"tl.zeros((BB, U{group.source}), tl.float32)"
     own = [f"tl.where(w{group.source}, {tile}, 0.0)" for tile in tiles]
     own += [none] * (power(group.tiles) - group.tiles)
-    mine = f"me, P, {'1' if group.whole else 'P'}, {_columns(group)}"
+    mine = f"me, rows, turn(s, 2), P, {_takers(group)}, {_columns(group)}, TOLD"
     place, product = _place(group, array), f"dot(r{j}, w_{j}, v_{j}, SPLIT)"
     lines = [
         f"r{j} = {_joined(own, group.source)}.to(DOT)",
@@ -49,13 +49,28 @@ def collected(group: Group, array: str) -> str:
     """This program's sums, of the parts that all programs have given."""
     columns = _columns(group)
     mine = "" if group.whole else f" + me * (P * BB * {columns})"
-    return f"collect({_place(group, array)}{mine}, P, BB, {columns}, PARTS{group.number})"
+    how = f"rows, turn(s, 2), fine, P, BB, {columns}, PARTS{group.number}, TOLD"
+    return f"collect({_place(group, array)}{mine}, {how})"
+
+
+def untold(group: Group, array: str) -> str:
+    """A line before the loop: of this program's sums there is none yet."""
+    place = f"{array} + group * 2 * ({_size(group)})"
+    return f"untold({place}, me, P, {_takers(group)}, BB, {_columns(group)})"
 
 
 def _place(group: Group, array: str) -> str:
     """Where the sums of this step lie: those of one group of programs."""
-    pairs = "P" if group.whole else "P * P"
-    return f"{array} + (group * 2 + s64 % 2) * ({pairs} * BB * {_columns(group)})"
+    return f"{array} + (group * 2 + s64 % 2) * ({_size(group)})"
+
+
+def _size(group: Group) -> str:
+    """How many sums of one step a group of programs has."""
+    return f"{_takers(group)} * P * BB * {_columns(group)}"
+
+
+def _takers(group: Group) -> str:
+    return "1" if group.whole else "P"
 
 
 def _columns(group: Group) -> str:

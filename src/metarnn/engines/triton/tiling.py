@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 from metarnn.engines.triton.program import SHORTEST, Group, Program, power, short
@@ -17,6 +18,12 @@ ROW = 0.4  # µs for one row of a segment over rows
 SHARED = 200 << 10
 CACHE, MEMORY = 32e6, 4e6  # bytes of partial sums that caches have room for; else bytes a µs
 SECTOR = 32  # bytes that memory writes at a time
+# In place of a barrier, numbers that are told: what it costs to wait for them, µs, and more for
+# each byte of partial sums, which all programs look for at the same time. Then a product must be
+# quick: warps that have no results of their own cost IDLE. Fitted to 200 tilings of three cells.
+TOLD, CROWD, IDLE = 1.2, 0.1e-6, 0.2
+EIGHT = 0.2  # what eight warps cost, which wait for one another more often than four
+WIDEST = 256  # bytes that a thread may look for at once: with more, registers are short
 COPIES = 3  # pieces of a product that are on their way at once
 LEAST = 64  # numbers of a piece that there should be room for
 
@@ -40,16 +47,18 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Tiling:
-    """`programs` of a group share the units of `rows` sequences; `groups` of them run at once."""
+    """`programs` of a group share the units of some sequences; `groups` of them run at once."""
 
     programs: int
     groups: int
-    rows: int
+    sequences: int
+    rows: int  # of a tile: as many as sequences, but a tensor core multiplies 16 at least
     units: dict[int, int]  # of each width, a program's share
     chunks: tuple[Chunks, ...]
     warps: int
     stages: int
     cost: float  # µs a step, as far as the model knows
+    told: bool = False  # whether programs tell one another numbers and do not meet
 
     def columns(self, group: Group) -> int:
         """How many numbers of a product's row a program computes, with padding."""
@@ -70,6 +79,7 @@ class Tiling:
     def constants(self) -> dict[str, int | bool]:
         """The kernel's parameters."""
         found: dict[str, int | bool] = {"P": self.programs, "BB": self.rows}
+        found |= {"SEQUENCES": self.sequences, "TOLD": self.told}
         found |= {f"U{n}": u for n, u in self.units.items()}
         for j, c in enumerate(self.chunks):
             found |= {f"CHUNK{j}": c.chunk, f"INNER{j}": c.inner, f"HELD{j}": c.held}
@@ -87,17 +97,17 @@ def tile(program: Program, batch: int, size: int, processors: int, room: float =
         return _independent(program, batch, processors)
     widest = max(program.widths)
     found = []
-    for rows in (16, 32, 64, 128):
-        if rows > max(16, power(batch)):
+    for sequences in (4, 8, 16, 32, 64, 128):
+        if sequences > max(16, power(batch)):
             break
         for units in (8, 16, 32, 64, 128):
             programs = -(-widest // units)
             if programs <= processors:
-                groups = min(-(-batch // rows), processors // programs)
-                found += [
-                    _shared(program, batch, size, rows, programs, groups, room, partial)
-                    for partial in (False, True)
-                ]
+                groups = min(-(-batch // sequences), processors // programs)
+                share = _Share(programs, groups, sequences, _units(program, programs))
+                for partial, told in product((False, True), (False, True)):
+                    tiling = _shared(program, batch, size, share, room, partial, told)
+                    found += [tiling] if tiling else []
     if not found:
         raise ValueError(f"rows of {widest} numbers are too wide for {processors} processors")
     return min(found, key=lambda tiling: tiling.cost)
@@ -108,8 +118,12 @@ class _Share(NamedTuple):
 
     programs: int
     groups: int
-    rows: int
+    sequences: int
     units: dict[int, int]
+
+    @property
+    def rows(self) -> int:
+        return max(SHORTEST, self.sequences)
 
     def own(self, group: Group) -> int:
         """How many numbers of a product's argument a program has itself, with padding."""
@@ -141,53 +155,81 @@ def _shared(
     program: Program,
     batch: int,
     size: int,
-    rows: int,
-    programs: int,
-    groups: int,
+    share: _Share,
     room: float,
     partial: bool,
-) -> Tiling:
-    units = _units(program, programs)
-    share = _Share(programs, groups, rows, units)
-    columns = [_columns(g, units) for g in program.groups]
+    told: bool = False,
+) -> Tiling | None:
+    """The work shared so. None: what is told would have to be read in pieces."""
+    programs, groups, sequences, units = share
+    rows, columns = share.rows, [_columns(g, units) for g in program.groups]
     most = max((rows * n for n in columns), default=0)
     summed = _summed(program.groups, share, size) if partial else []
     multiplied = max((share.own(g) * share.wanted(g) for g in summed), default=0)
     # Many values of many units at once would not fit into the registers of four warps.
     values = rows * max(units.values()) * (2 if any(g.whole for g in program.groups) else 1)
     warps = 8 if most >= 8192 or values >= 2048 or multiplied >= 16384 else 4
-    chunks = _all_chunks(program.groups, share, size, room, warps, summed)
-    cost = BARRIER * program.barriers + 0.002 * programs * groups
+    chunks = _all_chunks(program.groups, share, size, room, warps, summed, told)
+    if told and not _tellable(program, chunks, share, size, warps):
+        return None
+    cost = (TOLD if told else BARRIER) * program.barriers + 0.002 * programs * groups
+    cost += EIGHT if warps == 8 else 0
     for g, n, c in zip(program.groups, columns, chunks, strict=True):
-        cost += _partial_cost(g, c, share, size) if c.partial else _cost(g, n, c, rows, size)
+        if c.partial:
+            cost += _partial_cost(g, c, share, size, told)
+        else:
+            cost += _cost(g, n, c, share, size, 4 if told and g.told else size)
+            cost += IDLE if told and rows * n < 128 * warps else 0
     if program.rows:
-        cost += ROW * -(-rows // programs)
+        cost += ROW * -(-sequences // programs)
     if most > 16384:
         cost += most / 1000  # results that no longer fit into registers
-    cost *= -(-batch // (rows * groups))  # one launch after the other
-    return Tiling(programs, groups, rows, units, chunks, warps, COPIES, cost)
+    cost *= -(-batch // (sequences * groups))  # one launch after the other
+    return Tiling(programs, groups, sequences, rows, units, chunks, warps, COPIES, cost, told)
 
 
-def _cost(group: Group, columns: int, c: Chunks, rows: int, size: int) -> float:
+def _tellable(
+    program: Program, chunks: tuple[Chunks, ...], share: _Share, size: int, warps: int
+) -> bool:
+    """Whether all that is told can be read at once, and each number by one thread: of several that
+    read the same, Triton would ask one alone whether it has come.
+
+    Every program tells all others something at every step: so they know what it has read. Weights
+    that are two numbers each are better streamed while others are awaited.
+    """
+    read = [(g, c) for g, c in zip(program.groups, chunks, strict=True) if g.told]
+    rows, threads, last = share.rows, 32 * warps, share.programs - 1
+    heard_of_all = any(c.partial or last * share.units[g.told] < g.told for g, c in read)
+    return last > 0 and heard_of_all and size <= 4 and all(
+        rows * _columns(g, share.units) >= threads if c.partial
+        else c.held and rows * c.inner * size <= WIDEST * threads
+        for g, c in read
+    )  # fmt: skip
+
+
+def _cost(group: Group, columns: int, c: Chunks, share: _Share, size: int, exchanged: int) -> float:
+    """What a product costs that reads numbers of so many bytes that are `exchanged`."""
     there = group.at_hand or group.beside is not None  # what it reads, somebody has loaded
-    moved = 0 if there else EXCHANGED * rows * c.inner
-    moved += 0 if c.held else STREAMED * c.inner * columns
-    found = moved * size / BANDWIDTH + (0 if there else c.inner * LATENCY)
+    rows = share.rows
+    moved = 0 if there else EXCHANGED * share.sequences * c.inner * exchanged
+    moved += 0 if c.held else STREAMED * c.inner * columns * size
+    found = moved / BANDWIDTH + (0 if there else c.inner * LATENCY)
     # From 64 rows on the tensor cores take a product whole.
     return found + 2 * rows * c.inner * columns / (SPEED[size] * (2 if rows >= 64 else 1))
 
 
-def _partial_cost(group: Group, c: Chunks, share: _Share, size: int) -> float:
+def _partial_cost(group: Group, c: Chunks, share: _Share, size: int, told: bool) -> float:
     """Fitted to 30 tilings of an LSTM's way back, and taken for slower by a third, as the cost of
     products that read what others have."""
     rows, own, given = share.rows, share.own(group), share.wanted(group)
-    moved = rows * (given + share.programs * _columns(group, share.units)) * 4
+    moved = share.sequences * (given + share.programs * _columns(group, share.units)) * 4
     found = 1.5 * moved / BANDWIDTH + 0.01 * share.programs - 0.4
     found += 0 if c.held else STREAMED * c.inner * own * size / BANDWIDTH
     found += 2 * rows * c.inner * own / (SPEED[size] / 2)
-    found += 0.3 if share.units[group.source] * size < SECTOR else 0
-    there = 2 * share.groups * rows * share.programs * given * 4
-    return 1.3 * max(0.0, found) + (0 if there <= CACHE else there / MEMORY)
+    found += 0.3 if not told and share.units[group.source] * size < SECTOR else 0
+    there = 2 * share.groups * share.sequences * share.programs * given * 4
+    found = 1.3 * max(0.0, found) + (CROWD * there / 2 if told else 0)
+    return found + (0 if there <= CACHE else there / MEMORY)
 
 
 def _units(program: Program, programs: int) -> dict[int, int]:
@@ -213,6 +255,7 @@ def _all_chunks(
     room: float,
     warps: int,
     summed: list[Group],
+    told: bool,
 ) -> tuple[Chunks, ...]:
     """The pieces of all products; those that are computed together have the same, or all hand out
     sums.
@@ -225,7 +268,7 @@ def _all_chunks(
     for g in sorted(summed, key=lambda g: -share.own(g) * share.wanted(g)):
         chunks = _partial(g, share, size, left, moving, warps)
         if chunks is None:
-            return _all_chunks(groups, share, size, room, warps, [])
+            return _all_chunks(groups, share, size, room, warps, [], told)
         found[g.number] = chunks
         taken = share.own(g) * size * chunks.chunk
         left -= taken if chunks.held else 0
@@ -241,7 +284,8 @@ def _all_chunks(
         whole = short(inner)
         later = max((COPIES * LEAST * (rows + together[i]) for i in order[place + 1 :]), default=0)
         beside = max(moving, whole * rows * size, later * size)
-        if _holdable(inner, size) and whole * n * size + beside <= left:
+        quick = _holdable(inner, size) or (told and groups[j].told > 0)
+        if quick and whole * n * size + beside <= left:
             chunks = Chunks(whole, whole, True)
             left, moving = left - whole * n * size, max(moving, whole * rows * size)
         else:
@@ -310,8 +354,8 @@ def _independent(program: Program, batch: int, processors: int) -> Tiling:
     if processors == 1:
         units = {n: power(n) for n in program.widths}
         chunks = tuple(Chunks(short(g.inner), short(g.inner), True) for g in program.groups)
-        return Tiling(1, 1, 16, units, chunks, 4, 1, 0.0)
+        return Tiling(1, 1, 16, 16, units, chunks, 4, 1, 0.0)
     widest = max(program.widths, default=1)
     programs = 1 if program.rows else -(-widest // 64)
     groups = -(-batch // 4)
-    return Tiling(programs, groups, 4, _units(program, programs), (), 4, 1, 0.0)
+    return Tiling(programs, groups, 4, 4, _units(program, programs), (), 4, 1, 0.0)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from metarnn.engines.triton import sums
 from metarnn.engines.triton.layout import GATES, Segment
 from metarnn.engines.triton.pack import packed, packed_for_all
-from metarnn.engines.triton.program import SHORTEST, Block, Group, short
+from metarnn.engines.triton.program import SHORTEST, SLOTS, Block, Group, short
 from metarnn.engines.triton.text import expression, indented, number, spread, store
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
+
+
+FLOAT = ".to(tl.float32)"
 
 
 class Units:
@@ -58,13 +61,18 @@ class Units:
         stores = [(k, place, waits) for k in nodes for place, waits in self.e.targets(k)]
         for wanted in self.wanted:
             self._hand_out(*wanted)
+        for k in nodes:
+            for place, turn in self.e.told(k):
+                self._tell(k, place, turn)
+            if k in self.layout.mail:
+                self._unsay(k)
         for k, place, _ in (each for each in stores if each[2]):
-            self._store(k, place, ".cg", f"not ({when})" if (when := self._unread(k)) else "")
+            self._store(k, place, ".cg", f"not ({when})" if (when := self._later(k)) else "")
         urgent, self.out = self.out, []
         for k, place, waits in stores:
             if not waits:
                 self._store(k, place, "")
-            elif (when := self._unread(k)) and not self.e.is_scratch(k, place):
+            elif (when := self._later(k)) and not self.e.is_scratch(k, place):
                 self._store(k, place, "", when)
         for k in nodes:
             for name in self.e.sums(k):
@@ -81,6 +89,29 @@ class Units:
             address = f"{place} + rb * {node.width} + {start} + u{self.tag}"
             found.append(store(address, value, self.tag, cache, self._mine()))
         self.out += [f"if {when}:", *indented(found)] if when else found
+
+    def _tell(self, k: int, place: str, turn: str) -> None:
+        found = []
+        for start, value in self._parts(k):
+            row = f"rb * {self.nodes[k].width} + {start} + u{self.tag}"
+            tile = spread(value, self.tag)
+            found.append(f"tell({place} + {row}, {tile}, {self._mine()}, {turn})")
+        when = f"TOLD and not ({unread})" if (unread := self._unread(k)) else "TOLD"
+        self.out += [f"if {when}:", *indented(found)]
+
+    def _unsay(self, k: int) -> None:
+        """Before the first step nothing is told of a node."""
+        width = self.nodes[k].width
+        mail = self.e.letters("node", str(k), width)
+        for start, _ in self._parts(k):
+            row = f"rb * {width} + {start} + u{self.tag}"
+            for slot in range(SLOTS):
+                self.e.unsay(f"{mail} + {slot} * B * {width} + {row}", self._mine(), self.tag)
+
+    def _later(self, k: int) -> str:
+        """The condition under which others need not wait for a node to be stored."""
+        conditions = [self._unread(k), "TOLD" if self.layout.mail else ""]
+        return " or ".join(filter(None, conditions))
 
     def _unread(self, k: int) -> str:
         """The condition under which others need not wait for a node, since all products of it are
@@ -99,6 +130,9 @@ class Units:
         stop = start + self.nodes[argument].width
         parts = [spread(value, self.tag) for at, value in self._parts(root) if start <= at < stop]
         self.out += sums.handed_out(group, parts, self._partial(group))
+        self.e.unsaid["\n".join([
+            f"if PARTIAL{group.number}:", f"    {sums.untold(group, self._partial(group))}"
+        ])] = None  # fmt: skip
 
     def _partial(self, group: Group) -> str:
         return self.e.array("partial", str(group.number))
@@ -142,7 +176,8 @@ class Units:
                 number = len(self.e.groups)
                 tiles = sums.tiles(self.layout, argument, self.number)
                 whole = self.segment.whole
-                group = Group(number, self.n, inner, part, whole, at_hand, tiles=tiles)
+                told = 0 if at_hand else self.layout.told(self.layout.root(argument)[0])
+                group = Group(number, self.n, inner, part, whole, at_hand, tiles=tiles, told=told)
                 self.e.groups.append(group)
                 found.append((group, argument))
         return found
@@ -195,11 +230,15 @@ class Units:
         rows = "" if self.nodes[root].op == "vector" else f"alike(rb * {width}, PARTS{j}) + "
         for units, each in all:
             units._weights(each)
-        load = (
-            f"tl.load(x{j}, mask=alike(mb, PARTS{j}) & (k{j} < {group.inner}), other=0.0, "
-            'cache_modifier=".cg").to(DOT)'
-        )
-        chunk = load.replace(f"x{j},", f"x{j} + k,").replace(f"(k{j} <", f"(k{j} + k <")
+        mask = f"alike(mb, PARTS{j}) & (k{j} < {group.inner})"
+        # What is told is read at once: in pieces there would be none to multiply while one waits.
+        chunk = f"tl.load(x{j} + k, mask={mask.replace(f'k{j} <', f'k{j} + k <')}, other=0.0, "
+        chunk += 'cache_modifier=".cg").to(DOT)'
+        turn, told, where = "0", "False", f"x{j} = {self.e.place(root)} + {start} + {rows}k{j}"
+        if group.told:
+            mail, turn = self.e.read(root)
+            mail = f"    x{j} = {mail} + {start} + {rows}k{j}"
+            told, where = "TOLD", f"if TOLD:\n{mail}\nelse:\n    {where}"
         once, before, along, after = [], [], [], []
         for units, each in all:
             i, count = each.number, f"U{units.tag} * {each.padded}"
@@ -212,9 +251,10 @@ class Units:
             ]
             after.append(f"d{i} = together(d{i}, PARTS{i})")
         lines = [
-            f"x{j} = {self.e.place(root)} + {start} + {rows}k{j}",
+            where,
             f"if HELD{j}:",
-            f"    r{j} = {load}",
+            f"    r{j}, fine = read(x{j}, {mask}, {turn}, fine, {told})",
+            f"    r{j} = r{j}.to(DOT)",
             *once,
             "else:",
             *before,
@@ -225,7 +265,7 @@ class Units:
             *(line for units, each in all for line in units._settled(each)),
         ]
         if group.tiles:
-            given = [f"d{g.number} = {sums.collected(g, self._partial(g))}" for _, g in all]
+            given = [f"d{g.number}, fine = {sums.collected(g, self._partial(g))}" for _, g in all]
             lines = [f"if PARTIAL{j}:", *indented(given), "else:", *indented(lines)]
         self.out += lines
         for units, each in all:
@@ -325,11 +365,9 @@ class Units:
         if self.nodes[root].op == "vector":
             mask = f"w{self.tag}" if unit else "None"
             if not unit:
-                return f"tl.load({place} + {start}).to(tl.float32)"
+                return f"tl.load({place} + {start}){FLOAT}"
         cached = f', cache_modifier="{cache}"' if cache else ""
-        return (
-            f"tl.load({place}{row} + {start}{unit}, mask={mask}, other=0.0{cached}).to(tl.float32)"
-        )
+        return f"tl.load({place}{row} + {start}{unit}, mask={mask}, other=0.0{cached}){FLOAT}"
 
     def _fixed(self, root: int, start: int, width: int) -> str:
         """A value that is the same at all steps, loaded once."""
@@ -385,7 +423,9 @@ class Units:
         if self.nodes[root].op == "input":
             array = self.e.array("input", self.nodes[root]["name"])
             place = f"{array} + tt * B * {self.nodes[root].width}"
-            text = self._load(place, root, start, node.width)
+            load = self._load(place, root, start, node.width)
+            self.e.loaded.append(f"q{name[1:]} = {load.removesuffix(FLOAT)}")
+            text = f"q{name[1:]}{FLOAT}"
         else:
             text = expression(node, [self._early(a) for a in node.args], self.nodes)
         self.e.early[name] = f"{name} = {text}"

@@ -40,16 +40,17 @@ def describe(
 
 def _kernel(program: Program, batch: int, size: int, available: int) -> str:
     tiling = tile(program, batch, size, available)
-    launches = -(-batch // (tiling.rows * tiling.groups))
+    launches = -(-batch // (tiling.sequences * tiling.groups))
     shared = f"{tiling.groups} groups of {tiling.programs} programs on {available} processors"
-    parts = [f"{shared}, {tiling.rows} sequences a group"]
+    parts = [f"{shared}, {tiling.sequences} sequences a group"]
     for group, chunks in zip(program.groups, tiling.chunks, strict=True):
         weights = " and ".join(dict.fromkeys(block.map for block in group.blocks))
         bytes = tiling.weights(group) * size
         parts.append(f"{_place(chunks)} {weights}, {bytes / 1024:.0f} KB a program")
         if chunks.partial:
             parts.append("of which each hands out partial sums")
-    parts.append(f"{program.barriers} meetings a step")
+    how = "waits for numbers that are told" if tiling.told else "meetings"
+    parts.append(f"{program.barriers} {how} a step")
     if launches > 1:
         parts.append(f"{launches} launches one after the other")
     return f"{', '.join(parts)}; {tiling.cost:.1f} µs a step by the cost model"

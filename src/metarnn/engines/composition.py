@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from metarnn.engines.plan import Plan, Product, X
 from metarnn.graph import Schedule, linear
 
-History = Callable[[int, torch.dtype], Tensor]  # of a state [T, B, n], in a type
+History = Callable[[int, torch.dtype], Tensor]  # of a state [T · B, n], in a type
 
 
 @dataclass(frozen=True)
@@ -78,17 +77,23 @@ def gradients(
     found: list[Tensor | None] = list(adjoints)
     totals = Totals() if totals is None else totals
 
-    @cache
+    histories: dict[tuple[int, torch.dtype], Tensor] = {}
+
     def history(state: int, dtype: torch.dtype) -> Tensor:
         """The states that steps began with: they may be kept wider than products are computed."""
-        return states[state][:steps].to(dtype)
+        key = state, dtype
+        if key not in histories:
+            histories[key] = states[state][:steps].to(dtype).flatten(0, 1)
+        return histories[key]
 
     keys = zip(plan.sources, tensors[count:], needed[count:], strict=True)
-    for (kind, name), tensor, need in keys:
+    for key, tensor, need in keys:
+        kind, name = key
         if not need:
             found.append(None)
-        elif kind in ("weight", "bias"):
-            found.append(gradient_of_map(plan, kind, name, tensor, outputs, history, totals))
+        elif key in plan.uses:
+            uses = plan.uses[key]
+            found.append(gradient_of_map(uses, kind, tensor, outputs, history, totals))
         else:
             grad = outputs.get(f"d{kind}.{name}")
             if grad is not None and kind == "vector" and grad.dim() > 1:
@@ -100,9 +105,8 @@ def gradients(
 
 
 def gradient_of_map(
-    plan: Plan,
+    uses: Sequence[Product],
     kind: str,
-    name: str,
     tensor: Tensor,
     outputs: Mapping[str, Tensor],
     history: History,
@@ -110,33 +114,22 @@ def gradient_of_map(
 ) -> Tensor | None:
     """The gradient of a map's weight or bias: one product over all steps for each use of it."""
     found = None
-    for i, product in enumerate(plan.products):
-        if product.map != name or f"dproduct.{i}" not in outputs:
+    for product in uses:
+        adjoint = outputs.get(product.adjoint)
+        if adjoint is None:
             continue
-        if kind == "bias" and not product.bias:
-            continue
-        adjoint = outputs[f"dproduct.{i}"]
         if kind == "bias":
             part = totals(adjoint, tensor.dtype)
         else:
-            argument = _argument(product, i, adjoint.dtype, outputs, history)
-            rows = adjoint.flatten(0, 1).t()
-            part = multiply(rows, argument.flatten(0, 1), tensor.dtype)
+            dtype, state = adjoint.dtype, product.state
+            if state is None:
+                argument = outputs[product.argument].to(dtype).flatten(0, 1)
+            else:
+                argument = history(state, dtype)
+            part = multiply(adjoint.flatten(0, 1).t(), argument, tensor.dtype)
             part = placed(part, tensor, product.columns)
         found = part if found is None else found + part
     return found
-
-
-def _argument(
-    product: Product,
-    number: int,
-    dtype: torch.dtype,
-    outputs: Mapping[str, Tensor],
-    history: History,
-) -> Tensor:
-    if product.state is None:
-        return outputs[f"argument.{number}"].to(dtype)
-    return history(product.state, dtype)
 
 
 def composition(

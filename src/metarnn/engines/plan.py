@@ -29,6 +29,8 @@ class Product:
     stop: int
     bias: bool
     state: int | None  # the state it multiplies, if it is one
+    adjoint: str  # how the reverse loop calls what its gradients are made of
+    argument: str
 
     @property
     def columns(self) -> slice:
@@ -61,9 +63,16 @@ class Plan:
                 nodes[k]["stop"],
                 nodes[k]["bias"],
                 nodes[nodes[k].args[0]].attributes.get("index"),
+                f"dproduct.{i}",
+                f"argument.{i}",
             )
-            for k in linear
+            for i, k in enumerate(linear)
         ]
+        # The products that each weight and bias has a part in.
+        self.uses: dict[Key, list[Product]] = {}
+        for product in self.products:
+            for kind in ("weight", "bias") if product.bias else ("weight",):
+                self.uses.setdefault((kind, product.map), []).append(product)
         # What the loop reads, in the order of the fused function's arguments after the states.
         self.sources = [
             (kind, name)

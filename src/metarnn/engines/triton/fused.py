@@ -157,7 +157,10 @@ def backward(
     back = make(made, call.size(tensors[:count]))
     given = (*tensors[count:], *states, *saved, *back.grads(grads, own=dry))
     # Hooks may have unpacked something that lies in memory another way.
-    given = [t if t is None else t.resolve_neg().contiguous() for t in given]
+    given = [
+        t if t is None or (t.is_contiguous() and not t.is_neg()) else t.resolve_neg().contiguous()
+        for t in given
+    ]
     room = back.run(given, dry)
     outputs, adjoints = back.outputs(room), room[:count]
     return gradients(made.plan, call.steps, tensors, states, outputs, adjoints, needed, totals)

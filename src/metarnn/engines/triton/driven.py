@@ -51,98 +51,126 @@ class Driven:
                         None if whole else columns)
             )  # fmt: skip
 
-    def factors(self, tensors: Sequence[Tensor], dot: torch.dtype) -> list[Tensor]:
-        """x and the weights it is multiplied with, as products take them."""
-        found = [tensors[0]]
-        for weight, _, columns in self.products:
-            found.append(tensors[weight] if columns is None else tensors[weight][:, columns])
-        return [factor if factor.dtype == dot else factor.to(dot) for factor in found]
+        # What products take of `plan.driven`: x, weights, then biases, which the way back leaves.
+        weights = dict.fromkeys(product.weight for product in self.products)
+        biases = dict.fromkeys(p.bias for p in self.products if p.bias is not None)
+        self.reads, self.factors = [0, *weights, *biases], 1 + len(weights)
 
-    def cast(self, tensors: Sequence[Tensor], dot: torch.dtype) -> bool:
-        """Whether any of these is of another type."""
-        read = (tensors[0], *(tensors[product.weight] for product in self.products))
-        return any(tensor.dtype != dot for tensor in read)
+    def read(self, tensors: Sequence[Any]) -> list[Any]:
+        """What products take, of all arguments."""
+        return [tensors[self.states + i] for i in self.reads]
 
-    def drives(self, tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tensor]:
-        x, *weights = factors
-        found = []
-        for (_, i, _), weight in zip(self.products, weights, strict=True):
-            bias = None if i is None else tensors[i]
-            bias = bias if bias is None or bias.dtype == x.dtype else bias.to(x.dtype)
-            found.append(F.linear(x, weight, bias))
+    def drives(self, read: Sequence[Tensor]) -> list[Tensor]:
+        known, found = dict(zip(self.reads, read, strict=True)), []
+        for weight, bias, columns in self.products:
+            factor = known[weight] if columns is None else known[weight][:, columns]
+            found.append(F.linear(read[0], factor, None if bias is None else known[bias]))
         return found
 
     def sorted(self, state: Sequence[Any], known: Sequence[Any]) -> list[Any]:
         """What the loop takes: states and `plan.sources`."""
         return [*state, *(known[i] for i in self.sources)]
 
+    def plain(self, call: Call, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The same in plain torch: its derivatives are autograd's."""
+        found = driven_composition(self.plan, call.steps, call.batch, tensors, call.dot)
+        finals, kept = found[: self.states], found[self.states :]
+        return *(final.unsqueeze(0) if call.stacked else final for final in finals), *kept
 
-_driven = lru_cache(maxsize=512)(Driven)
+
+@lru_cache(maxsize=512)
+def drive(loop: Loop) -> Driven:
+    return Driven(loop)
+
+
+def narrowed(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """These in one type of number; what is of another is cast in one launch."""
+    found = list(tensors)
+    places = [k for k, tensor in enumerate(found) if tensor.dtype != dtype]
+    if places:
+        wide = [found[k] for k in places]
+        narrow = [torch.empty_like(tensor, dtype=dtype) for tensor in wide]
+        torch._foreach_copy_(narrow, wide)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+        for k, tensor in zip(places, narrow, strict=True):
+            found[k] = tensor
+    return found
+
+
+def changed(new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor | None]:
+    """What was cast: the rest is kept among the arguments."""
+    return [None if one is other else one for one, other in zip(new, old, strict=True)]
+
+
+def restored(new: Sequence[Tensor | None], old: Sequence[Tensor]) -> list[Tensor]:
+    return [other if one is None else one for one, other in zip(new, old, strict=True)]
+
+
+def differentiated(tensors: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
 
 
 def driven(plan: Plan, call: Call, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Final states [B, n] (or `stacked`), then kept outputs [T, B, n], from states and
     `plan.driven`."""
-    made = _driven(loop(plan))
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+    made = drive(loop(plan))
+    if differentiated(tensors):
         return _Driven.apply(made, call, *tensors)  # type: ignore[return-value]
-    state, given = tensors[: made.states], tensors[made.states :]
-    drives = made.drives(given, made.factors(given, call.dot))
-    tensors = made.sorted(state, (*given, *drives))
-    return results(plan, forward(made.loop, call, tensors, train=False))
+    return there(made, call, tensors, narrowed(made.read(tensors), call.dot), train=False)[0]
 
 
 class _Driven(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, made: Driven, call: Call, *tensors: Tensor) -> Any:
-        state, given = tensors[: made.states], tensors[made.states :]
-        factors = made.factors(given, call.dot)
-        drives = made.drives(given, factors)
-        found = forward(made.loop, call, made.sorted(state, (*given, *drives)), train=True)
-        # A drive, the largest of all, is kept only if the backward pass reads it.
-        kept = (drive if read else None for drive, read in zip(drives, made.kept, strict=True))
-        # Nor are factors kept that were not cast.
-        ctx.made, ctx.call, ctx.cast = made, call, made.cast(given, call.dot)
-        factors = factors if ctx.cast else []
-        ctx.save_for_backward(*tensors, *kept, *found.states, *found.saved, *factors)
+        wide = made.read(tensors)
+        read = narrowed(wide, call.dot)
+        found, kept = there(made, call, tensors, read, train=True)
+        ctx.made, ctx.call = made, call
+        ctx.save_for_backward(*tensors, *changed(read, wide)[: made.factors], *kept)
         ctx.set_materialize_grads(False)
-        return tuple(results(made.plan, found))
+        return tuple(found)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        made, call, saved = ctx.made, ctx.call, ctx.saved_tensors
+        made, call, count = ctx.made, ctx.call, ctx.made.states + ctx.made.given
+        tensors, factors, kept = parted(ctx.saved_tensors, (count, made.factors))
         if not further(grads):
             try:
-                cut = len(saved) - (1 + len(made.products) if ctx.cast else 0)
-                needed, factors = ctx.needs_input_grad[2:], saved[cut:]
-                return None, None, *_gradients(made, call, saved[:cut], factors, grads, needed)
+                factors = restored(factors, made.read(tensors)[: made.factors])
+                needed = ctx.needs_input_grad[2:]
+                return None, None, *back(made, call, tensors, factors, kept, grads, needed)
             except CannotLaunch as error:
                 give_up(error)
-
-        def plain(*tensors: Tensor) -> tuple[Tensor, ...]:
-            found = driven_composition(made.plan, call.steps, call.batch, tensors, call.dot)
-            finals, kept = found[: made.states], found[made.states :]
-            return *(final.unsqueeze(0) if call.stacked else final for final in finals), *kept
-
-        return None, None, *composed(plain, saved[: made.states + made.given], grads)
+        return None, None, *composed(lambda *t: made.plain(call, t), tensors, grads)
 
 
-def _gradients(
+def there(
+    made: Driven, call: Call, tensors: Sequence[Tensor], read: Sequence[Tensor], *, train: bool
+) -> tuple[list[Tensor], Sequence[Tensor | None]]:
+    """Results, and what the way back reads beside the arguments and what products `read`."""
+    state, given, drives = tensors[: made.states], tensors[made.states :], made.drives(read)
+    found = forward(made.loop, call, made.sorted(state, (*given, *drives)), train=train)
+    # A drive, the largest of all, is kept only if the backward pass reads it.
+    kept = (drive if read else None for drive, read in zip(drives, made.kept, strict=True))
+    return results(made.plan, found), (*kept, *found.states, *found.saved)
+
+
+def back(
     made: Driven,
     call: Call,
-    saved: Sequence[Any],
+    tensors: Sequence[Tensor],
     factors: Sequence[Tensor],
+    kept: Sequence[Any],
     grads: Sequence[Tensor | None],
     needed: Sequence[bool],
 ) -> list[Tensor | None]:
-    """Of states and `plan.driven`: back through the loop, then through the products."""
+    """Gradients of states and `plan.driven`: back through the loop, then through the products."""
     count, products, totals = made.states, made.products, Totals()
-    state, given, drives, states, rest = _parted(saved, (count, made.given, len(products), count))
-    x, *weights = factors or made.factors(given, call.dot)
+    state, given = tensors[:count], tensors[count:]
+    drives, states, rest = parted(kept, (len(products), count))
     need = needed[count:]
     wanted = made.sorted(needed[:count], (*need, *(True for _ in products)))
-    tensors = made.sorted(state, (*given, *drives))
-    adjoints = backward(made.loop, call, tensors, states, rest, grads, wanted, totals=totals)
+    read = made.sorted(state, (*given, *drives))
+    adjoints = backward(made.loop, call, read, states, rest, grads, wanted, totals=totals)
     found: list[Tensor | None] = [None] * (made.given + len(products))
     for i, adjoint in zip(made.sources, adjoints[count:], strict=True):
         found[i] = adjoint
@@ -151,14 +179,15 @@ def _gradients(
         before = found[i]
         found[i] = part if before is None else before + part
 
-    rows = x.flatten(0, 1)
-    each = zip(products, weights, found[made.given :], strict=True)
-    for (weight, bias, columns), factor, adjoint in each:
+    known = dict(zip(made.reads, factors, strict=False))
+    rows = known[0].flatten(0, 1)
+    for (weight, bias, columns), adjoint in zip(products, found[made.given :], strict=True):
         if adjoint is None:
             continue
         flat = adjoint.flatten(0, 1)
         if need[0]:
-            add(0, multiply(flat, factor, given[0].dtype).view(x.shape))
+            factor = known[weight] if columns is None else known[weight][:, columns]
+            add(0, multiply(flat, factor, given[0].dtype).view(given[0].shape))
         if need[weight]:
             part = multiply(flat.t(), rows, given[weight].dtype)
             add(weight, part if columns is None else placed(part, given[weight], columns))
@@ -167,7 +196,7 @@ def _gradients(
     return [*adjoints[:count], *found[: made.given]]
 
 
-def _parted(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
+def parted(items: Sequence[Any], sizes: Sequence[int]) -> list[Sequence[Any]]:
     """So many each, and the rest."""
     found = []
     for size in sizes:

@@ -8,13 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.module import _has_any_global_hook  # pyright: ignore[reportPrivateUsage]
 
 from metarnn.cells import State, check
-from metarnn.hyper.encoders import Encoder
-from metarnn.hyper.generators import fourier
-from metarnn.hyper.watch import Record, note
+from metarnn.hyper.encoders import Encoder, RecurrentEncoder
+from metarnn.hyper.generators import Dense, fourier
+from metarnn.hyper.watch import Record, note, watched
+from metarnn.layers import Recurrent
 from metarnn.layers.edges import Inputs, at_end
-from metarnn.layers.unroll import delayed
+from metarnn.layers.unroll import Heads, delayed
 
 POOLS = ("last", "mean", "attention")
 
@@ -83,6 +85,18 @@ class Source(nn.Module):
         note(Record(self, x, encoding, numbers, call.alive))
         return numbers, kept
 
+    def heads(self) -> Heads | None:
+        """See `layers.unroll.Source`; None where somebody looks at what is computed on the way."""
+        encoder, generator = self.encoder, self.generator
+        if self.pool or self.delay or self.times or watched() or _has_any_global_hook():
+            return None
+        if not isinstance(encoder, RecurrentEncoder) or not isinstance(generator, Dense):
+            return None
+        called = (self, encoder, encoder.layer, generator)
+        if generator.hidden is not None or not all(map(_as_made, called)):
+            return None
+        return Heads(encoder.layer, generator.heads, self.width, self.width > 1)
+
     def _read(
         self, x: Tensor, state: State, call: Inputs, resets: Tensor | None
     ) -> tuple[Tensor, Tensor, State]:
@@ -121,6 +135,22 @@ class Source(nn.Module):
         if record.alive is None:
             return error.mean()
         return (error * record.alive).sum() / (record.alive.sum() * error.shape[-1])
+
+
+# What these compute, unless somebody has put something in its place.
+FORWARD: dict[type[nn.Module], Any] = {
+    kind: kind.forward for kind in (Source, RecurrentEncoder, Recurrent, Dense)
+}
+
+
+def _as_made(module: nn.Module) -> bool:
+    """Whether to call a module is to call its forward, as it is here, and nothing else."""
+    kind, own = type(module), module.__dict__
+    placed = "forward" in own or own.get("_compiled_call_impl") is not None
+    if placed or FORWARD.get(kind) is not kind.forward:
+        return False
+    before, after = own["_forward_pre_hooks"], own["_forward_hooks"]
+    return not (before or after or own["_backward_pre_hooks"] or own["_backward_hooks"])
 
 
 def _time(start: Tensor, steps: int, call: Inputs, resets: Tensor | None) -> tuple[Tensor, Tensor]:

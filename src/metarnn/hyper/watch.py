@@ -59,6 +59,11 @@ def watch() -> Generator[list[Record]]:
             around.extend(records)
 
 
+def watched() -> bool:
+    """Whether anybody is handed what is generated now."""
+    return _watching.get() is not None
+
+
 def note(record: Record) -> None:
     if torch.compiler.is_compiling():  # which cannot see who watches
         return

@@ -24,6 +24,7 @@ from metarnn.engines.plan import Plan, X, plan_cell
 from metarnn.engines.zeros import zeros
 from metarnn.layers.edges import Inputs
 from metarnn.layers.stack import alone
+from metarnn.layers.unroll import Heads
 
 MOST = 1000  # kinds of calls that a layer keeps
 PLAIN = (nn.Parameter, Tensor)  # kinds of weights whose numbers lie where they say
@@ -44,8 +45,9 @@ class Calls:
         for each in others:
             if each is not None:
                 return None
-        known = self.known.get(_key(layer, x))
-        return None if known is None else known(layer, x, state)
+        about = _about(x)
+        known = self.known.get(_of_layer(layer, about))
+        return None if known is None else known(layer, x, state, about)
 
     def keep(
         self,
@@ -99,34 +101,39 @@ class Again(ABC):
         loop."""
         return bool(plan.drives) and plan.output is not None
 
-    def __call__(self, layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
+    def __call__(self, layer: Any, x: Tensor, state: Any, about: Any) -> tuple[Tensor, Any] | None:
         """Output and state; None where cell, weights or state are not what they were."""
-        initial = self._initial(state, x)
-        if initial is None or layer.cell is not self.cell:
+        initial, weights = self._initial(state, x), self.read(layer, x)
+        if initial is None or weights is None:
             return None
-        found, dtype, device, own = [], x.dtype, x.device, layer._parameters
-        for name, shape in self.weights:
-            weight = own.get(name)
-            if type(weight) not in PLAIN or weight.shape != shape or weight.dtype != dtype:
-                return None
-            if weight.device != device or not weight.is_contiguous() or weight.is_neg():
-                return None
-            found.append(weight)
         if self.given:
-            return self._from_source(layer, x, initial, found)
-        results = self.run(initial, x, found)
+            return self._from_source(layer, x, initial, weights, about)
+        results = self.run(initial, x, weights)
         if results is None:
             return None
         return results[self.output], results[0] if self.own == 1 else tuple(results[: self.own])
 
+    def read(self, layer: Any, x: Tensor) -> list[Tensor] | None:
+        """The weights; None where they, or the cell, are not what they were."""
+        return read(layer, self.weights, x) if layer.cell is self.cell else None
+
     def _from_source(
-        self, layer: Any, x: Tensor, state: list[Tensor], weights: list[Tensor]
+        self, layer: Any, x: Tensor, state: list[Tensor], weights: list[Tensor], about: Any
     ) -> tuple[Tensor, Any]:
         """The same with what the layer's source makes, which is asked once."""
+        source = layer.source(0, 0)
+        heads = source.heads()
+        results = None
+        if heads is not None:
+            encoder: Any = heads.layer
+            ahead = encoder._calls.known.get(_of_layer(encoder, about))
+            results = self.written(ahead, heads, x, state, weights)
+        if results is not None:
+            finals = (*results[: self.own], *results[len(results) - len(state) + self.own :])
+            return results[self.output], finals
         call = Inputs(x, None, None, None, True, False, None, None)
         own, before = state[: self.own], tuple(state[self.own :])
-        made, kept = layer.source(0, 0)(x, before, call, None)
-        results = None
+        made, kept = source(x, before, call, None)
         if all(made[name].shape == shape for _, name, shape in self.given):
             for k, name, _ in self.given:
                 weights.insert(k, made[name].resolve_neg().contiguous())
@@ -154,6 +161,18 @@ class Again(ABC):
     @abstractmethod
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         """Final states [1, B, n] and kept outputs; None where a kernel cannot be compiled."""
+
+    def written(
+        self,
+        ahead: Again | None,
+        heads: Heads,
+        x: Tensor,
+        state: list[Tensor],
+        weights: list[Tensor],
+    ) -> Sequence[Tensor] | None:
+        """The same and the final states of the layer that heads read, as one function with it;
+        None where that cannot be."""
+        return None
 
 
 class OnCpu(Again):
@@ -183,16 +202,56 @@ class OnGpu(Again):
 
     def __init__(self, plan: Plan, layer: Any, names: Mapping[str, str], x: Tensor) -> None:
         from metarnn.engines.triton.driven import Call, driven  # imports Triton
+        from metarnn.engines.triton.written import written
 
         super().__init__(plan, layer, names, x)
-        call = Call(self.steps, self.batch, _narrow(x) or x.dtype, stacked=True)
-        self.loop = partial(driven, plan, call)
+        self.plan = plan
+        self.call = Call(self.steps, self.batch, _narrow(x) or x.dtype, stacked=True)
+        self.loop, self.both = partial(driven, plan, self.call), written
 
     def run(self, state: list[Tensor], x: Tensor, weights: list[Tensor]) -> Sequence[Tensor] | None:
         try:
             return self.loop([*state, x, *weights])
         except triton.CannotLaunch:
             return None
+
+    def written(
+        self,
+        ahead: Again | None,
+        heads: Heads,
+        x: Tensor,
+        state: list[Tensor],
+        weights: list[Tensor],
+    ) -> Sequence[Tensor] | None:
+        if not isinstance(ahead, OnGpu) or ahead.given:
+            return None
+        before = ahead.read(heads.layer, x)
+        shapes = [(name, (shape[-1], heads.width)) for _, name, shape in self.given]
+        matrices = read(heads.weights, shapes, x)
+        if before is None or matrices is None:
+            return None
+        places = tuple(k + 1 for k, *_ in self.given)  # x comes before all
+        own, others = state[: self.own], state[self.own :]
+        tensors = [*others, x, *before, *matrices, *own, *weights]
+        try:
+            return self.both(ahead.plan, self.plan, heads.norm, places, self.call, tensors)
+        except triton.CannotLaunch:
+            return None
+
+
+def read(
+    module: Any, weights: Sequence[tuple[str, Sequence[int]]], x: Tensor
+) -> list[Tensor] | None:
+    """A module's own weights of these names and shapes, where kernels can read them as they lie."""
+    found, dtype, device, own = [], x.dtype, x.device, module._parameters
+    for name, shape in weights:
+        weight = own.get(name)
+        if type(weight) not in PLAIN or weight.shape != shape or weight.dtype != dtype:
+            return None
+        if weight.device != device or not weight.is_contiguous() or weight.is_neg():
+            return None
+        found.append(weight)
+    return found
 
 
 def _narrow(x: Tensor) -> torch.dtype | None:
@@ -203,24 +262,33 @@ def _narrow(x: Tensor) -> torch.dtype | None:
 
 def _key(layer: Any, x: Any) -> Any:
     """By what a call of a layer is kept; None for one that is not."""
+    return _of_layer(layer, _about(x))
+
+
+def _about(x: Any) -> Any:
+    """What is to be known of an input and of those who look on; None where no call is kept."""
     if type(x) is not Tensor or x.dim() != 3 or not x.is_contiguous() or x.is_neg():
         return None
-    device, training = x.device, layer.training
-    if not (x.is_cpu or x.is_cuda) or layer.batch_first or "weights" in layer.__dict__:
-        return None
-    if layer.dropouts.any(training) or transformed() or observed():
+    if not (x.is_cpu or x.is_cuda) or transformed() or observed():
         return None
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return None  # a graph has zeros of its own
     return (
         x.shape,
         x.dtype,
-        device,
+        x.device,
         _narrow(x),
         torch.is_grad_enabled(),
-        training,
-        layer.engine,
-        layer.checkpoint_every,
         cpu.broken(),
         triton.broken(),
     )
+
+
+def _of_layer(layer: Any, about: Any) -> Any:
+    """The same with what is to be known of the layer."""
+    training = layer.training
+    if about is None or layer.batch_first or "weights" in layer.__dict__:
+        return None
+    if layer.dropouts.any(training):
+        return None
+    return about, training, layer.engine, layer.checkpoint_every

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from metarnn.cells import Cell, Feedback, State
@@ -34,6 +34,19 @@ class Source(Protocol):
     ) -> tuple[Mapping[str, Tensor], State]:
         """From x [T, B, I] what is given, [T, B, n] or [B, n], and the state at the end."""
         ...
+
+    def heads(self) -> Heads | None:
+        """What a call would compute, where that is no more than a layer and heads."""
+        ...
+
+
+class Heads(NamedTuple):
+    """d_t = M norm(c_t): a layer's outputs c times a matrix for each row of numbers."""
+
+    layer: nn.Module  # its state is that of the source
+    weights: nn.Module  # has the matrices [n, width] as parameters, by the names of rows
+    width: int
+    norm: bool  # whether c is brought to mean 0 and variance 1
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def own_kernels(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that no other test has made or will run: for constants of a test's own."""
-    from metarnn.engines.triton import driven, fused
+    from metarnn.engines.triton import driven, fused, written
 
     own = lru_cache(fused.Loop)
-    for module in (driven, fused):
+    for module in (driven, fused, written):
         monkeypatch.setattr(module, "loop", own)
 
 

@@ -59,7 +59,7 @@ def compiled(kernel, dot, constants, options):
         else:
             kind = made.arrays[i][0]
             narrow = "*bf16" if dot == torch.bfloat16 else "*fp32"
-            wide = ("sum", "initial", "final", "partial", "weight")  # as under autocast
+            wide = ("sum", "initial", "final", "partial", "mail", "weight")  # as under autocast
             signature[name] = "*fp32" if kind in wide else narrow
             attributes[i,] = [["tt.divisibility", 16]]
     source = ASTSource(kernel.loop, signature, given, attributes)

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from metarnn.engines.anyorder import composed, further
-from metarnn.engines.composition import multiply
 from metarnn.engines.plan import Plan
 from metarnn.engines.triton import CannotLaunch, give_up
 from metarnn.engines.triton.driven import (
@@ -161,12 +160,13 @@ def _back(
 
     flat = [None if adjoint is None else adjoint.flatten(0, 1) for adjoint in written]
     each, normed = list(zip(flat, heads, asked, strict=True)), normed.flatten(0, 1)
+    # Rounded as autocast does, so that the first call (in plain torch between loops) is like others.
     of_heads = [
-        None if d is None or not need else multiply(d.t(), normed, dtype) for d, _, need in each
+        None if d is None or not need else torch.mm(d.t(), normed).to(dtype) for d, _, need in each
     ]
     if not ahead:
         return [*(None for _ in range(made.heads)), *of_heads, *states, *weights]
-    of_c = _sum((None if d is None else multiply(d, head, dtype) for d, head, _ in each), dtype)
+    of_c = _sum((None if d is None else torch.mm(d, head) for d, head, _ in each), dtype)
     if of_c is not None:
         of_c = of_c.view(c.shape)
         if made.norm:
@@ -182,6 +182,6 @@ def _back(
 
 
 def _sum(parts: Iterable[Tensor | None], dtype: torch.dtype) -> Tensor | None:
-    """Of what there is, in a type of number: on a CPU products are of the narrower one."""
+    """Of what there is, in a type of number."""
     found = [part.to(dtype) for part in parts if part is not None]
     return reduce(torch.add, found) if found else None

@@ -20,8 +20,10 @@ CACHE, MEMORY = 32e6, 4e6  # bytes of partial sums that caches have room for; el
 SECTOR = 32  # bytes that memory writes at a time
 # In place of a barrier, numbers that are told: what it costs to wait for them, µs, and more for
 # each byte of partial sums, which all programs look for at the same time. Then a product must be
-# quick: warps that have no results of their own cost IDLE. Fitted to 200 tilings of three cells.
-TOLD, CROWD, IDLE = 1.2, 0.1e-6, 0.2
+# quick: warps that have no results of their own cost IDLE, and so many columns more than one WIDE.
+# Fitted to 200 tilings of three cells.
+TOLD, CROWD, IDLE, WIDE = 1.2, 0.15e-6, 0.2, 0.1 / 64
+WHOLE = 64  # rows from which on the tensor cores take a product whole
 EIGHT = 0.2  # what eight warps cost, which wait for one another more often than four
 WIDEST = 256  # bytes that a thread may look for at once: with more, registers are short
 COPIES = 3  # pieces of a product that are on their way at once
@@ -179,7 +181,8 @@ def _shared(
             cost += _partial_cost(g, c, share, size, told)
         else:
             cost += _cost(g, n, c, share, size, 4 if told and g.told else size)
-            cost += IDLE if told and rows * n < 128 * warps else 0
+            if told and g.told and g.beside is None:
+                cost += IDLE if rows * n < 128 * warps else max(0, n - 64) * WIDE
     if program.rows:
         cost += ROW * -(-sequences // programs)
     if most > 16384:
@@ -213,9 +216,10 @@ def _cost(group: Group, columns: int, c: Chunks, share: _Share, size: int, excha
     rows = share.rows
     moved = 0 if there else EXCHANGED * share.sequences * c.inner * exchanged
     moved += 0 if c.held else STREAMED * c.inner * columns * size
-    found = moved / BANDWIDTH + (0 if there else c.inner * LATENCY)
-    # From 64 rows on the tensor cores take a product whole.
-    return found + 2 * rows * c.inner * columns / (SPEED[size] * (2 if rows >= 64 else 1))
+    # Two products of the same pieces are slow until the tensor cores take them whole.
+    slow = not there or (group.beside is not None and not c.held and rows < WHOLE)
+    found = moved / BANDWIDTH + (c.inner * LATENCY if slow else 0)
+    return found + 2 * rows * c.inner * columns / (SPEED[size] * (2 if rows >= WHOLE else 1))
 
 
 def _partial_cost(group: Group, c: Chunks, share: _Share, size: int, told: bool) -> float:

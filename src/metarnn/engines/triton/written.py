@@ -160,7 +160,7 @@ def _back(
 
     flat = [None if adjoint is None else adjoint.flatten(0, 1) for adjoint in written]
     each, normed = list(zip(flat, heads, asked, strict=True)), normed.flatten(0, 1)
-    # Rounded as autocast does, so that the first call (in plain torch between loops) is like others.
+    # Rounded as autocast does, so that a first call (in plain torch between loops) is like others.
     of_heads = [
         None if d is None or not need else torch.mm(d.t(), normed).to(dtype) for d, _, need in each
     ]

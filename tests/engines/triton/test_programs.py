@@ -49,7 +49,7 @@ def launches(program: Program) -> int:
 @pytest.fixture(params=["", "pieces", "partial", "streamed"])
 def shared(device, request, monkeypatch):
     """Kernels whose work is shared by programs that never wait, each launched many times."""
-    from metarnn.engines.triton import prelude
+    from metarnn.engines.triton import exchange
 
     once, as_they_are = kernel.Kernel._run, kernel.room_for
 
@@ -74,8 +74,8 @@ def shared(device, request, monkeypatch):
         )
         return replace(found, chunks=tuple(chunks))
 
-    monkeypatch.setattr(prelude, "arrive", lambda counter, alone: None)
-    monkeypatch.setattr(prelude, "wait", lambda counter, target, fine, alone: fine)
+    monkeypatch.setattr(exchange, "arrive", lambda counter, alone: None)
+    monkeypatch.setattr(exchange, "wait", lambda counter, target, fine, alone: fine)
     monkeypatch.setattr(kernel.Kernel, "_run", prepared)
     monkeypatch.setattr(kernel, "tile", tile)
     fused.loop.cache_clear()

@@ -115,7 +115,7 @@ def record(device, request, monkeypatch):
     """A record of kernels that hand out partial sums, if so asked, wherever they can."""
     from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
 
-    from metarnn.engines.triton import prelude
+    from metarnn.engines.triton import exchange
 
     record, summed = Record(), getattr(request, "param", False)
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
@@ -165,8 +165,8 @@ def record(device, request, monkeypatch):
     monkeypatch.setattr(InterpreterBuilder, "create_masked_load", create_masked_load)
     monkeypatch.setattr(InterpreterBuilder, "create_masked_store", create_masked_store)
     monkeypatch.setattr(InterpreterBuilder, "create_barrier", create_barrier)
-    monkeypatch.setattr(prelude, "arrive", arrive)
-    monkeypatch.setattr(prelude, "wait", wait)
+    monkeypatch.setattr(exchange, "arrive", arrive)
+    monkeypatch.setattr(exchange, "wait", wait)
     monkeypatch.setattr(kernel, "_start", started)
     monkeypatch.setattr(kernel.Kernel, "_run", prepared)
     monkeypatch.setattr(kernel, "tile", tile)

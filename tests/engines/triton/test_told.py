@@ -17,7 +17,7 @@ import torch
 from metarnn import Cell, Map, cells, hyper
 from metarnn.bench.cells import MGU
 from metarnn.bench.cells import random_graph as random_cell
-from metarnn.engines.triton import emit, fused, kernel, units
+from metarnn.engines.triton import fused, kernel, mail
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
 from tests.helpers.cases import EVERY, LINEAR, make, randn, random_state
@@ -95,7 +95,7 @@ def together(device, request, monkeypatch):
         interpreter_builder,
     )
 
-    from metarnn.engines.triton import prelude
+    from metarnn.engines.triton import exchange
 
     all_of_them = Together(seed=0)
     told: list[bool] = []
@@ -105,7 +105,7 @@ def together(device, request, monkeypatch):
         try:
             given = inspect.getcallargs(self.fn, *tensors, **constants)
             given = {k: v if k in self.constexprs else _implicit_cvt(v) for k, v in given.items()}
-            interpreter_builder.set_grid_dim(*self.grid, 1, 1)
+            interpreter_builder.set_grid_dim(self.grid[0], 1, 1)
             all_of_them.run(partial(self.fn, **given), self.grid[0])
         finally:
             scope.restore()
@@ -121,7 +121,7 @@ def together(device, request, monkeypatch):
 
     def patient(name: str) -> Callable[..., Any]:
         """Who looks for something in vain lets others go on."""
-        as_it_is = getattr(prelude, name)
+        as_it_is = getattr(exchange, name)
 
         def look(*arguments: Any) -> Any:
             found, late = as_it_is(*arguments)
@@ -146,9 +146,9 @@ def together(device, request, monkeypatch):
         monkeypatch.setattr(InterpreterBuilder, name, switching(name))
     monkeypatch.setattr(GridExecutor, "__call__", launch)
     for name in ("_listen", "_added"):
-        monkeypatch.setattr(prelude, name, patient(name))
-    monkeypatch.setattr(prelude, "_look", look)
-    monkeypatch.setattr(prelude, "PATIENCE", 1_000)
+        monkeypatch.setattr(exchange, name, patient(name))
+    monkeypatch.setattr(exchange, "_look", look)
+    monkeypatch.setattr(exchange, "PATIENCE", 1_000)
     monkeypatch.setattr(kernel, "tile", tile)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # the interpreter is exact anyway
     fused.loop.cache_clear()
@@ -254,10 +254,10 @@ def test_random_graphs_find_what_eager_finds(seed, together):
 
 @pytest.mark.parametrize("together", ["gathered"], indirect=True)
 def test_with_fewer_slots_they_would_not(together, monkeypatch):
-    from metarnn.engines.triton import prelude
+    from metarnn.engines.triton import exchange
 
-    monkeypatch.setattr(prelude, "PATIENCE", 30)
-    for module in (emit, kernel, units):
+    monkeypatch.setattr(exchange, "PATIENCE", 30)
+    for module in (mail, kernel):
         monkeypatch.setattr(module, "SLOTS", 1)
     with pytest.raises((AssertionError, RuntimeError)):  # wrong numbers, or waiting in vain
         agree(TOLD["lstm"])

@@ -10,6 +10,7 @@ from metarnn.engines.triton.program import power
 from metarnn.graph import Node
 from metarnn.graph.ops import OPS
 
+FLOAT = ".to(tl.float32)"
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 CALLS = {
     "max": "maximum", "min": "minimum", "greater": "greater", "sigmoid": "sigmoid",

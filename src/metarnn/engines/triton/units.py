@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 from metarnn.engines.triton import sums
 from metarnn.engines.triton.layout import GATES, Segment
 from metarnn.engines.triton.pack import packed, packed_for_all
-from metarnn.engines.triton.program import SHORTEST, SLOTS, Block, Group, short
-from metarnn.engines.triton.text import expression, indented, number, spread, store
+from metarnn.engines.triton.program import SHORTEST, Block, Group, short
+from metarnn.engines.triton.text import FLOAT, expression, indented, number, spread, store
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
-
-
-FLOAT = ".to(tl.float32)"
 
 
 class Units:
@@ -62,10 +59,8 @@ class Units:
         for wanted in self.wanted:
             self._hand_out(*wanted)
         for k in nodes:
-            for place, turn in self.e.told(k):
+            for place, turn in self.e.mail.told(k):
                 self._tell(k, place, turn)
-            if k in self.layout.mail:
-                self._unsay(k)
         for k, place, _ in (each for each in stores if each[2]):
             self._store(k, place, ".cg", f"not ({when})" if (when := self._later(k)) else "")
         urgent, self.out = self.out, []
@@ -96,17 +91,10 @@ class Units:
             row = f"rb * {self.nodes[k].width} + {start} + u{self.tag}"
             tile = spread(value, self.tag)
             found.append(f"tell({place} + {row}, {tile}, {self._mine()}, {turn})")
+            if k in self.layout.mail:
+                self.e.mail.begin(k, row, self._mine(), self.tag)
         when = f"TOLD and not ({unread})" if (unread := self._unread(k)) else "TOLD"
         self.out += [f"if {when}:", *indented(found)]
-
-    def _unsay(self, k: int) -> None:
-        """Before the first step nothing is told of a node."""
-        width = self.nodes[k].width
-        mail = self.e.letters("node", str(k), width)
-        for start, _ in self._parts(k):
-            row = f"rb * {width} + {start} + u{self.tag}"
-            for slot in range(SLOTS):
-                self.e.unsay(f"{mail} + {slot} * B * {width} + {row}", self._mine(), self.tag)
 
     def _later(self, k: int) -> str:
         """The condition under which others need not wait for a node to be stored."""
@@ -130,9 +118,8 @@ class Units:
         stop = start + self.nodes[argument].width
         parts = [spread(value, self.tag) for at, value in self._parts(root) if start <= at < stop]
         self.out += sums.handed_out(group, parts, self._partial(group))
-        self.e.unsaid["\n".join([
-            f"if PARTIAL{group.number}:", f"    {sums.untold(group, self._partial(group))}"
-        ])] = None  # fmt: skip
+        ready = sums.untold(group, self._partial(group))
+        self.e.mail.before(f"if PARTIAL{group.number}:\n    {ready}")
 
     def _partial(self, group: Group) -> str:
         return self.e.array("partial", str(group.number))
@@ -236,7 +223,7 @@ class Units:
         chunk += 'cache_modifier=".cg").to(DOT)'
         turn, told, where = "0", "False", f"x{j} = {self.e.place(root)} + {start} + {rows}k{j}"
         if group.told:
-            mail, turn = self.e.read(root)
+            mail, turn = self.e.mail.read(root)
             mail = f"    x{j} = {mail} + {start} + {rows}k{j}"
             told, where = "TOLD", f"if TOLD:\n{mail}\nelse:\n    {where}"
         once, before, along, after = [], [], [], []
@@ -334,9 +321,9 @@ class Units:
             return number(node["value"])
         kind, width = self.nodes[root].op, node.width
         if kind in ("vector", "context"):
-            return self._fixed(root, start, width)
-        if self._is_early(k):
-            return self._ahead(k)
+            return self.fixed(root, start, width)
+        if self.e.early.has(self, k):
+            return self.e.early.value(self, k)
         whole = start == 0 and width == self.nodes[root].width == self.n
         if kind == "state" and whole and self.nodes[root]["index"] in self.layout.carried:
             return f"s{self.nodes[root]['index']}"
@@ -349,17 +336,17 @@ class Units:
     def _compute(self, k: int, root: int, start: int) -> str:
         node = self.nodes[k]
         here = self.layout.home.get(root)
-        same = here is not None and self._alike(here)
+        same = here is not None and self.alike(here)
         if same and node.elementwise and (node.width in (1, self.n)):
             name, text = f"y{k}", expression(node, [self.value(a) for a in node.args], self.nodes)
         else:  # from memory; the name ends with the segment, since another step may write between
             name = f"z{root}_{start}_{node.width}_{self.number}"
-            text = self._load(self.e.place(root), root, start, node.width, ".cg")
+            text = self.load(self.e.place(root), root, start, node.width, ".cg")
         self.e.known[root, start, node.width] = name
         self.out.append(f"{name} = {text}")
         return name
 
-    def _load(self, place: str, root: int, start: int, width: int, cache: str = "") -> str:
+    def load(self, place: str, root: int, start: int, width: int, cache: str = "") -> str:
         row = "" if self.nodes[root].op == "vector" else f" + rb * {self.nodes[root].width}"
         unit, mask = ("", "mb") if width == 1 != self.n else (f" + u{self.tag}", f"m{self.tag}")
         if self.nodes[root].op == "vector":
@@ -369,64 +356,14 @@ class Units:
         cached = f', cache_modifier="{cache}"' if cache else ""
         return f"tl.load({place}{row} + {start}{unit}, mask={mask}, other=0.0{cached}){FLOAT}"
 
-    def _fixed(self, root: int, start: int, width: int) -> str:
+    def fixed(self, root: int, start: int, width: int) -> str:
         """A value that is the same at all steps, loaded once."""
         name = f"v{root}_{start}_{width}_{self.tag}"
-        text = self._load(self.e.place(root), root, start, width)
+        text = self.load(self.e.place(root), root, start, width)
         self.e.fixed[f"{name} = {text}"] = None
         return name
 
-    def _alike(self, number: int) -> bool:
+    def alike(self, number: int) -> bool:
         """Whether a segment's values are tiles of the same units."""
         other = self.layout.segments[number]
         return (other.width, other.whole) == (self.n, self.segment.whole)
-
-    # What depends on inputs alone is loaded and computed one step ahead ---------------------
-
-    def _is_early(self, k: int) -> bool:
-        known = self.e.is_early
-        if (k, self.tag) not in known:
-            known[k, self.tag] = self._told_by_inputs(k)
-        return known[k, self.tag]
-
-    def _told_by_inputs(self, k: int) -> bool:
-        root, _ = self.layout.root(k)
-        node = self.nodes[root]
-        if node.op == "input":
-            return True
-        if not node.elementwise or root != k or node.width not in (1, self.n):
-            return False
-        home = self.layout.home.get(root)
-        if home is None or not self._alike(home):
-            return False
-        roots = [self.layout.root(a)[0] for a in node.args]
-        return any(self.nodes[r].op == "input" or self._is_early(r) for r in roots) and all(
-            self.nodes[r].op in ("input", "number", "vector", "context") or self._is_early(r)
-            for r in roots
-        )
-
-    def _ahead(self, k: int) -> str:
-        name = self._early(k)
-        self.e.ahead.setdefault(name[1:])
-        return f"e{name[1:]}"
-
-    def _early(self, k: int) -> str:
-        root, start = self.layout.root(k)
-        node = self.nodes[k]
-        if node.op == "number":
-            return number(node["value"])
-        if self.nodes[root].op in ("vector", "context"):
-            return self._fixed(root, start, node.width)
-        name = f"@{root}_{start}_{node.width}_{self.tag}"
-        if name in self.e.early:
-            return name
-        if self.nodes[root].op == "input":
-            array = self.e.array("input", self.nodes[root]["name"])
-            place = f"{array} + tt * B * {self.nodes[root].width}"
-            load = self._load(place, root, start, node.width)
-            self.e.loaded.append(f"q{name[1:]} = {load.removesuffix(FLOAT)}")
-            text = f"q{name[1:]}{FLOAT}"
-        else:
-            text = expression(node, [self._early(a) for a in node.args], self.nodes)
-        self.e.early[name] = f"{name} = {text}"
-        return name

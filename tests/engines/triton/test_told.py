@@ -190,9 +190,35 @@ def test_told_numbers_are_what_eager_finds(name, together):
     assert together == [True, True]
 
 
-# A program without units tells nothing, so nobody would know what it has read.
-@pytest.mark.slow
-@pytest.mark.parametrize("cell", [cells.LSTM(3, 4), cells.LSTM(3, 20, layer_norm=True)])
+class Part(Cell):
+    """A product of the first half of a state."""
+
+    @property
+    def maps(self) -> dict[str, Map]:
+        H = self.hidden_size
+        return {"ih": Map(self.input_size, H), "hh": Map(H // 2, H, recurrent=True)}
+
+    def step(self, theta: Any, drive: Any, state: Any) -> Any:
+        (h,) = state
+        half = h[..., : self.hidden_size // 2]
+        return (torch.tanh(theta.ih(drive) + theta.hh(half) + 0.5 * h),)
+
+
+# Of a program without units, or whose units nobody reads, nobody would know what it has read.
+MEET = {
+    "few units": cells.LSTM(3, 4),
+    "layer norm": cells.LSTM(3, 20, layer_norm=True),
+    "part": Part(3, 40),
+}
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [pytest.param(MEET[name], marks=pytest.mark.slow) for name in MEET if name != "part"]
+    + [MEET["part"]],
+    ids=list(MEET),
+)
+@pytest.mark.parametrize("together", ["gathered"], indirect=True)
 def test_they_meet_where_not_all_can_be_told(cell, together):
     agree(cell)
     assert not all(together)

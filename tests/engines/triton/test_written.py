@@ -264,3 +264,19 @@ def test_states_may_be_changed_in_place(device):
         (y.sum() + torch.stack([part.sum() for part in state]).sum()).backward()
         _, state = layer(x)
         assert all(part.detach_().is_leaf for part in state)
+
+
+@pytest.mark.parametrize("name", ["low rank", "scales"])
+def test_where_only_the_encoders_state_is_used_the_unit_gets_no_gradient(name, device):
+    layer, x = made(device, name), inputs(device)
+
+    def missing() -> list[bool]:
+        last = leaves(layer(x))[-1]
+        found = torch.autograd.grad(last.sum(), list(layer.parameters()), allow_unused=True)
+        return [grad is None for grad in found]
+
+    first = missing()
+    assert any(first)
+    assert not all(first)
+    assert missing() == first
+    assert whole(layer, x)

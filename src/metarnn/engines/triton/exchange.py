@@ -128,7 +128,7 @@ def _added(
     for part in tl.static_range(P - P % AT_ONCE, P):
         x, odd = _given(place + part * (BB * COLUMNS), there, bit, TOLD)
         total, late = total + x, late | odd
-    return total, tl.reduce(late, None, _either) & 1 if TOLD else 0
+    return total, tl.reduce(late, None, _either) & 1 if TOLD else tl.full((), 0, tl.int32)
 
 
 @triton.jit

@@ -37,7 +37,11 @@ class Mail:
             for kind, name in layout.stores.get(k, ())
             if kind == "state" and layout.state_node(int(name)) in layout.mail
         ]
-        return [*found, self.read(k)] if k in layout.mail else found
+        return [*found, self.read(k)] if self.has(k) else found
+
+    def has(self, k: int) -> bool:
+        """Whether a node is told at its own step. A state is told by the step before."""
+        return k in self.layout.mail and self.layout.nodes[k].op != "state"
 
     def introduce(self, index: int, row: str) -> None:
         """Tell the first of a state; no later one is there yet."""

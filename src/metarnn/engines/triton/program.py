@@ -50,6 +50,7 @@ class Group:
     # The width of the rows of units that its argument is made of, if programs may tell one another
     # these; else 0.
     told: int = 0
+    of_all: bool = False  # whether it reads all units of such a row, and so of every program
 
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:

@@ -202,7 +202,9 @@ def _tellable(
     """
     read = [(g, c) for g, c in zip(program.groups, chunks, strict=True) if g.told]
     rows, threads, last = share.rows, 32 * warps, share.programs - 1
-    heard_of_all = any(c.partial or last * share.units[g.told] < g.told for g, c in read)
+    heard_of_all = any(
+        c.partial or (g.of_all and last * share.units[g.told] < g.told) for g, c in read
+    )
     return last > 0 and heard_of_all and size <= 4 and all(
         rows * _columns(g, share.units) >= threads if c.partial
         else c.held and rows * c.inner * size <= WIDEST * threads

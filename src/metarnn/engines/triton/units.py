@@ -91,7 +91,7 @@ class Units:
             row = f"rb * {self.nodes[k].width} + {start} + u{self.tag}"
             tile = spread(value, self.tag)
             found.append(f"tell({place} + {row}, {tile}, {self._mine()}, {turn})")
-            if k in self.layout.mail:
+            if self.e.mail.has(k):
                 self.e.mail.begin(k, row, self._mine(), self.tag)
         when = f"TOLD and not ({unread})" if (unread := self._unread(k)) else "TOLD"
         self.out += [f"if {when}:", *indented(found)]
@@ -163,8 +163,11 @@ class Units:
                 number = len(self.e.groups)
                 tiles = sums.tiles(self.layout, argument, self.number)
                 whole = self.segment.whole
-                told = 0 if at_hand else self.layout.told(self.layout.root(argument)[0])
-                group = Group(number, self.n, inner, part, whole, at_hand, tiles=tiles, told=told)
+                root, start = self.layout.root(argument)
+                told = 0 if at_hand else self.layout.told(root)
+                of_all = told > 0 and -(-start // told) * told + told <= start + inner
+                group = Group(number, self.n, inner, part, whole, at_hand)
+                group = replace(group, tiles=tiles, told=told, of_all=of_all)
                 self.e.groups.append(group)
                 found.append((group, argument))
         return found

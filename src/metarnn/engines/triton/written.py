@@ -153,7 +153,9 @@ def _back(
     asked, ahead = needed[made.heads : made.own], any(needed[: made.heads])
     inner, wanted = made.inner(tensors, numbers), made.inner(needed, [ahead or n for n in asked])
     count, place, dtype = len(grads) - made.ahead.states, made.ahead.states, c.dtype
-    found = back(made.unit, call, inner, of_unit, kept_own, grads[:count], wanted)
+    found: list[Tensor | None] = [None] * len(inner)
+    if any(grad is not None for grad in grads[:count]):  # else only the state ahead was used
+        found = back(made.unit, call, inner, of_unit, kept_own, grads[:count], wanted)
     states, driven = found[: made.unit.states], found[made.unit.states :]
     written = [driven.pop(place) for place in reversed(made.places)][::-1]
     of_x, *weights = driven

@@ -37,6 +37,22 @@ def everything(layer: Recurrent, tensors: Sequence[Tensor], **call: Any) -> Any:
         return found, leaves(layer(x, tuple(state), **call))
 
 
+def from_a_random_state(layer: Recurrent, batch: int, steps: int) -> Any:
+    """Values and all gradients."""
+    dtype = next(layer.parameters()).dtype
+    given = [randn(steps, batch, layer.input_size), *random_state(layer, batch)]
+    x, *state = inputs(*(t.float().to(dtype) for t in given))
+    return measure(lambda: layer(x, tuple(state)), [x, *state, *layer.parameters()])
+
+
+def agree_from_a_random_state(cell: Cell, batch: int, steps: int) -> None:
+    ours = make(cell, engine="triton", dtype=torch.float32)
+    found, right = (
+        from_a_random_state(layer, batch, steps) for layer in (ours, make(cell, engine="eager"))
+    )
+    assert_close(found, right, 1e-5)
+
+
 def agree(cell: Cell, device: str, batch: int = 3, steps: int = 3, call: Any = None, **options):
     ours, oracle = pair(cell, device, **options)
     tensors = given(ours, batch, steps)

@@ -202,7 +202,7 @@ def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
 
 @needs_triton
 @pytest.mark.parametrize(("batch", "size", "handed"), [(16, 256, True), (256, 1024, False)])
-def test_explain_tells_of_room_for(batch, size, handed, monkeypatch):
+def test_explain_tells_of_partial_sums(batch, size, handed, monkeypatch):
     """Where 16 sequences a program are enough, and their sums stay in the caches."""
     from metarnn.engines.triton import words
 
@@ -211,3 +211,15 @@ def test_explain_tells_of_room_for(batch, size, handed, monkeypatch):
     forward, backward = words.describe(cell, batch, torch.bfloat16, cpu)
     assert "partial sums" not in forward
     assert ("hands out partial sums" in backward) is handed
+
+
+@needs_triton
+@pytest.mark.parametrize(("batch", "size", "told"), [(16, 256, True), (256, 1024, False)])
+def test_explain_tells_whether_programs_meet(batch, size, told, monkeypatch):
+    from metarnn.engines.triton import words
+
+    monkeypatch.setattr(words, "processors", lambda device: 132)
+    cell, cpu = cells.LSTM(size, size), torch.device("cpu")
+    for line in words.describe(cell, batch, torch.bfloat16, cpu):
+        assert ("waits for numbers that are told" in line) is told
+        assert ("meetings" in line) is not told

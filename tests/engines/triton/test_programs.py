@@ -20,8 +20,9 @@ from metarnn.engines.triton import fused, kernel, tiling
 from metarnn.engines.triton.program import Group, Program
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
-from tests.helpers.cases import EVERY, LINEAR, make, randn, random_state
-from tests.helpers.compare import assert_close, inputs, measure
+from tests.helpers.cases import EVERY, LINEAR
+from tests.helpers.compare import assert_close
+from tests.helpers.oracle import agree_from_a_random_state, from_a_random_state
 from tests.helpers.random_graphs import random_graph
 
 pytestmark = [
@@ -83,17 +84,12 @@ def shared(device, request, monkeypatch):
     fused.loop.cache_clear()
 
 
-def run(layer: Recurrent, batch: int = 2) -> Any:
-    """Values and all gradients from a random state."""
-    dtype = next(layer.parameters()).dtype
-    given = [randn(STEPS, batch, layer.input_size), *random_state(layer, batch)]
-    x, *state = inputs(*(t.float().to(dtype) for t in given))
-    return measure(lambda: layer(x, tuple(state)), [x, *state, *layer.parameters()])
+def run(layer: Recurrent) -> Any:
+    return from_a_random_state(layer, 2, STEPS)
 
 
 def agree(cell: Cell, batch: int = 2) -> None:
-    found = run(make(cell, engine="triton", dtype=torch.float32), batch)
-    assert_close(found, run(make(cell, engine="eager"), batch), 1e-5)
+    agree_from_a_random_state(cell, batch, STEPS)
 
 
 # One of many cells: the record of races has them all.
@@ -101,7 +97,7 @@ LATER = [name for name in EVERY if name not in LINEAR and name != "lstm"]
 
 
 @pytest.mark.parametrize("shared", ["partial", "streamed"], indirect=True)
-def test_room_for_are_there_where_a_test_says_so(shared):
+def test_partial_sums_are_there_where_a_test_says_so(shared):
     made = fused.loop(plan_cell(EVERY["lstm"], (), (), ()))
     (chunks,) = kernel.tile(made.reverse.program, 2, 8, 1).chunks
     assert chunks.partial

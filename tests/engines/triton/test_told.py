@@ -20,8 +20,9 @@ from metarnn.bench.cells import random_graph as random_cell
 from metarnn.engines.triton import fused, kernel, mail, tiling
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
-from tests.helpers.cases import EVERY, LINEAR, make, randn, random_state
-from tests.helpers.compare import assert_close, inputs, measure
+from tests.helpers.cases import EVERY, LINEAR
+from tests.helpers.compare import assert_close
+from tests.helpers.oracle import agree_from_a_random_state, from_a_random_state
 from tests.helpers.random_graphs import random_graph
 
 pytestmark = [
@@ -161,16 +162,8 @@ def together(device, request, monkeypatch):
     assert not stuck, "somebody waited in vain"
 
 
-def run(layer: Any, batch: int) -> Any:
-    dtype = next(layer.parameters()).dtype
-    given = [randn(STEPS, batch, layer.input_size), *random_state(layer, batch)]
-    x, *state = inputs(*(t.float().to(dtype) for t in given))
-    return measure(lambda: layer(x, tuple(state)), [x, *state, *layer.parameters()])
-
-
-def agree(cell: Cell, batch: int = 3) -> None:
-    found = run(make(cell, engine="triton", dtype=torch.float32), batch)
-    assert_close(found, run(make(cell, engine="eager"), batch), 1e-5)
+def agree(cell: Cell) -> None:
+    agree_from_a_random_state(cell, 3, STEPS)
 
 
 TOLD = {
@@ -270,7 +263,8 @@ def test_written_weights_are_told(name, together):
         for weight in layers[0].parameters():
             torch.nn.init.normal_(weight, std=0.3)
         layers[1].load_state_dict(layers[0].state_dict())
-        assert_close(run(layers[0], 5), run(layers[1], 5), 1e-5)
+        found, right = (from_a_random_state(layer, 5, STEPS) for layer in layers)
+        assert_close(found, right, 1e-5)
     assert any(together)
 
 

@@ -42,8 +42,13 @@ def program(name: str, kind: str) -> Program:
     return getattr(loop(plan_cell(CELLS[name], (), (), ())), kind).program
 
 
+_known: dict[tuple[int, int], list[tuple[int, int, Tiling]]] = {}  # by a program's id, and size
+
+
 def tilings(made: Program, size: int) -> list[tuple[int, int, Tiling]]:
-    found = []
+    if (id(made), size) in _known:
+        return _known[id(made), size]
+    found = _known[id(made), size] = []
     for processors, batch in product(PROCESSORS, BATCHES):
         if -(-max(made.widths) // 128) <= processors:
             found.append((processors, batch, tile(made, batch, size, processors)))

@@ -40,7 +40,6 @@ class Together:
         self.turns = threading.Condition()
         self.alive: list[int] = []
         self.now = -1
-        self.switches = 0
         self.errors: list[BaseException] = []
 
     def run(self, program: Callable[[], None], count: int) -> None:
@@ -72,7 +71,6 @@ class Together:
 
     def _next(self) -> None:
         with self.turns:
-            self.switches += 1
             self.now = self.lot.choice(self.alive) if self.alive else -1
             self.turns.notify_all()
 

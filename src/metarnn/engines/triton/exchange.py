@@ -13,8 +13,8 @@ PATIENCE = tl.constexpr(30_000_000)
 
 
 # A number that is told is its own signal: its lowest bit is the turn that it is told at, which
-# changes whenever a slot is used again. Who waits for it looks at the number itself: one trip to the
-# second-level cache, not one to write it, one to look whether that is done and one to read it.
+# changes whenever a slot is used again. Who waits for it looks at the number itself: one trip to
+# the second-level cache, not one to write it, one to look whether it is there, one to read it.
 
 
 @triton.jit

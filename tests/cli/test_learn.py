@@ -257,3 +257,38 @@ def test_a_study_that_is_damaged_is_refused_by_the_name_of_its_file(what, tmp_pa
     (tmp_path / "learn.json").write_text(DAMAGED[what])
     assert main(["learn", "--resume", "--out", str(tmp_path)]) == 2
     assert str(tmp_path / "learn.json") in capsys.readouterr().err
+
+
+def test_resume_takes_the_latest_unfinished_study_and_refuses_without_one(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    for name, about in {"zh": "{", "done": '{"best_run": "verdict/gru-0"}'}.items():
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "learn.json").write_text(about)
+    (tmp_path / "runs/zh/learn.json").write_text('{"stages": []}')
+    assert main(["learn", "--resume"]) == 2
+    assert "runs/zh/learn.json is damaged" in capsys.readouterr().err  # it was the one opened
+    (tmp_path / "runs/zh/learn.json").unlink()
+    assert main(["learn", "--resume"]) == 2
+    assert "no unfinished study" in capsys.readouterr().err
+    assert not (tmp_path / "runs/learn").exists()
+
+
+@pytest.mark.medium
+def test_a_finished_study_has_no_checkpoints_and_says_what_it_decided(study):
+    out, _, shown = study
+    assert not list(out.rglob("last.safetensors"))
+    decisions = json.loads((out / "learn.json").read_text())["decisions"]
+    assert {each["stage"] for each in decisions} == {"longer", "verdict"}
+    page = (out / "report.html").read_text()
+    for each in decisions:
+        assert each["reason"] in shown
+        assert each["reason"].partition("--")[0] in page
+
+
+def test_a_command_that_fails_leaves_no_folder(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["learn", str(text), "--params", "12q"]) == 2
+    assert not (tmp_path / "runs").exists()

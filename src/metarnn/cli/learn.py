@@ -14,6 +14,8 @@ from metarnn.cli import setup, tasks
 from metarnn.cli.learning import Asked, Learning, save_search
 from metarnn.cli.searched import Searched, task_config
 from metarnn.cli.study import LEARN, Study, fingerprint, machine, versions
+from metarnn.graph.files import document
+from metarnn.tasks.language.model import parse_count
 from metarnn.tasks.look import Finding, look
 from metarnn.training import Folder, config, generators
 from metarnn.training import progress as shows
@@ -47,7 +49,7 @@ def learn(
         minutes: how long it may take, all in all
         task: what to learn; auto looks at the data and says why
         out: the folder of the study; by default a new one, runs/learn
-        resume: go on with the study in --out, or with the latest, where it stopped
+        resume: go on with the study in --out, or with the latest unfinished one in runs/
         params: parameters of every model, as in 200k; by default what this machine can train
         steps: updates of every training of the verdict; by default what the time allows
         seeds: trainings of each unit; by default as many as the time allows, up to 5
@@ -69,12 +71,16 @@ def learn(
 def _check(asked: Asked) -> None:
     if not check.number("minutes", asked.minutes) > 0:
         check.refuse("minutes", asked.minutes, "a number above 0")
+    if asked.params:
+        parse_count(asked.params)
     for name in ("steps", "seeds", "candidates", "seed"):
         check.size(name, getattr(asked, name), least=0)
 
 
 def _folder(resume: bool) -> Path:
-    return tasks.latest_folder("learn") if resume else tasks.new_folder("learn")
+    if not resume:
+        return tasks.new_folder("learn")
+    return tasks.latest_unfinished("study", LEARN, lambda file: "best_run" not in document(file))
 
 
 def _stopped(path: Path, number: int) -> int:
@@ -89,7 +95,11 @@ def _learn(data: str, task: str, path: Path, resume: bool, asked: Asked) -> int:
     world = World(device=find_device(asked.device))
     opening: dict[str, Any] = {}
     entry: Any
-    if resume and study.read():
+    if resume:
+        if not study.read():
+            raise FileNotFoundError(f"{path} holds no study to resume: there is no {LEARN} in it")
+        if study.finished:
+            raise ValueError(f"{path} is finished: its model is ready to use")
         show.say(f"going on with {path}")
         entry, asked = _begun(study)
         chosen = _read(entry, Folder(path / "search"))

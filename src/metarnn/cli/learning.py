@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,7 +23,7 @@ from metarnn.cli.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, budget
 from metarnn.search.known import KNOWN
 from metarnn.search.problem import Problem, Unit
-from metarnn.search.ranking import WRITTEN, best_of, summary
+from metarnn.search.ranking import ENOUGH, WRITTEN, best_of, keep_longer, summary
 from metarnn.search.verdict import (
     FOUND,
     RANDOM,
@@ -266,15 +268,26 @@ class Learning:
             self.plan["longer"] = self._plan_longer(units[best], verdict[best].width)
             self.study.note(plan=self.plan)
         if not (steps := self.plan["longer"]):
+            why = "--steps is set" if self.asked.steps else "the time left is too short"
+            self._decide("longer", "no longer training", why)
             return kept, ""
         self.show.say(f"\nlonger: {best} once more, {steps:,} updates, for a model to use")
         alone = self._trained({best: units[best]}, self._settings(steps), 1, steps, "longer")
         longer = alone[best].scores[0]
-        if longer[VALID] >= min(valid):
+        place = Path("longer") / run_name(best, self.chosen.seed)
+        size, unit = validation_size(Folder(self.study.path / place))
+        better, why = keep_longer(longer[VALID], valid, size, unit)
+        kinds = {True: "the longer training is kept", False: "the longer training is dropped"}
+        figures = {"longer": longer[VALID], "short": valid, unit: size}
+        self._decide("longer", kinds[better], why, **figures)
+        if not better:
             return kept, ""
         metric = verdict.measure.name
         more = f"Trained once more, for {steps:,} updates, it has {metric} {longer[metric]:.4f}."
-        return Path("longer") / run_name(best, self.chosen.seed), more
+        return place, more
+
+    def _decide(self, stage: str, decision: str, reason: str, **figures: Any) -> None:
+        self.show.say(self.study.decide(stage, decision, reason, **figures))
 
     def _plan_longer(self, unit: Unit, width: int) -> int:
         if self.asked.steps or self.study.left <= 0:
@@ -292,6 +305,9 @@ class Learning:
         row = verdict[best]
         first = self.chosen.seed
         study.promote(study.path / run)
+        means = {each.name: fmean(each.values(VALID)) for each in verdict.rows}
+        why = f"lowest mean validation loss over {len(row.scores)} seed(s)"
+        self._decide("verdict", f"{best} is kept", why, **means)
         words = f"{summary(verdict, best)} {more}".strip()
         study.note(
             steps=verdict.steps,
@@ -309,12 +325,24 @@ class Learning:
         for line in samples.commands(self.entry, study.path):
             print(f"  {line}")
         print(f"\nAll of it on a page: {write_report([study.path])}")
+        for searched in (self.searched, Folder(self.searched.path / "random")):
+            searched.drop_checkpoints()
 
 
 def _written(unit: Unit) -> Contender:
     """The same unit, its weights written by a network."""
     assert isinstance(unit, Contender)
     return Contender(META + unit.name, unit.unit)
+
+
+def validation_size(folder: Folder) -> tuple[int, str]:
+    """How many examples the last validation of a run had, and what these are."""
+    lines = [json.loads(line) for line in folder.metrics.read_text("utf-8").splitlines()]
+    for line in reversed(lines):
+        for unit in ENOUGH:
+            if f"valid_{unit}" in line:
+                return int(line[f"valid_{unit}"]), unit
+    return 0, "examples"
 
 
 def save_search(study: Study, entry: Any, chosen: Any) -> None:

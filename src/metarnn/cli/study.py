@@ -67,6 +67,17 @@ class Study:
         self.about |= decided
         write(self.path / LEARN, json.dumps(self.about, indent=1, ensure_ascii=False) + "\n")
 
+    def decide(self, stage: str, decision: str, reason: str, **figures: Any) -> str:
+        """Store a decision with its reason and figures; return it as a line of text."""
+        entry = {"stage": stage, "decision": decision, "reason": reason, "figures": figures}
+        others = [each for each in self.about.get("decisions", []) if each["stage"] != stage]
+        self.note(decisions=[*others, entry])
+        return f"{stage}: {decision} ({reason})"
+
+    @property
+    def finished(self) -> bool:
+        return "best_run" in self.about
+
     @property
     def left(self) -> float:
         """Seconds of the budget that are left."""

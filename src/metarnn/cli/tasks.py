@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -137,7 +137,19 @@ def new_folder(name: str, below: Path = Path("runs")) -> Path:
     return path
 
 
-def latest_folder(name: str, below: Path = Path("runs")) -> Path:
-    """The run of that task begun last."""
-    found = [path for path in (below / name, *below.glob(f"{name}-*")) if path.is_dir()]
-    return max(found, key=lambda path: path.stat().st_mtime) if found else below / name
+def latest_unfinished(
+    kind: str, file: str, unfinished: Callable[[Path], bool], below: Path = Path("runs")
+) -> Path:
+    """The folder of the latest unfinished run of a kind; a FileNotFoundError where there is none.
+
+    Args:
+        kind: what is looked for, as a message calls it
+        file: the file that every folder of this kind has, written last when it was last at work
+        unfinished: whether the run with this file has work left
+    """
+    files = [path for path in below.glob(f"*/{file}") if unfinished(path)]
+    if not files:
+        raise FileNotFoundError(
+            f"--resume: no unfinished {kind} in {below}/. Name the folder of one with --out"
+        )
+    return max(files, key=lambda path: path.stat().st_mtime).parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ from metarnn.training.progress import clock, printable, scores_in_words
 from metarnn.training.world import World
 
 MARK = ".torchrun"
+ENDED = "ended.json"  # in the folder of a training that reached its limit
 LIMITS = ("--steps", "--epochs", "--minutes")
 
 
@@ -60,7 +62,7 @@ def parse(entry: Any, flags: Sequence[str], program: str = "") -> Any:
         base |= _keys(entry, Path(found.config))
         source = found.config
     if found.resume:
-        folder = Folder(found.out or tasks.latest_folder(entry.name))
+        folder = Folder(found.out or _latest(entry.name))
         base["out"] = str(folder)
         if folder.config.exists():
             base = {**_keys(entry, folder.config), "out": str(folder)}
@@ -74,6 +76,16 @@ def parse(entry: Any, flags: Sequence[str], program: str = "") -> Any:
         args=list(flags),
         prog=program or f"metarnn train {entry.name}",
     )
+
+
+def _latest(task: str) -> Path:
+    """The latest run of a task, or search for it, that has not ended."""
+    ended = "verdict.json" if task.startswith("search-") else ENDED
+
+    def unfinished(file: Path) -> bool:
+        return config.read(file).get("task") == task and not (file.parent / ended).exists()
+
+    return tasks.latest_unfinished(f"run of {task}", "config.toml", unfinished)
 
 
 def _kind(place: str) -> dict[str, Any]:
@@ -121,6 +133,7 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
         if world.is_first:
             if _torchrun():
                 write(folder.path / MARK, _torchrun())
+            (folder.path / ENDED).unlink(missing_ok=True)
             config.save(folder.config, entry.name, job.config, PLACES)
             entry.save(job, folder)
         _introduce(entry, job, folder, trainer, show)
@@ -152,6 +165,8 @@ def _conclude(
         name = signal.Signals(result.signal).name
         print(f"{name}: saved at step {result.step}. {_go_on(entry, folder)}", file=sys.stderr)
         return 128 + result.signal
+    ended = {"reason": result.reason, "step": result.step}
+    write(folder.path / ENDED, json.dumps(ended) + "\n")
     print(f"ended after {result.step:,} steps, {clock(result.elapsed)} ({result.reason})")
     job.model.eval()
     split = entry.held_out(job)

@@ -134,6 +134,20 @@ def _over_seeds(seeds: Sequence[dict[float, float]], colour: int) -> Line:
     return Line(points, low, high, colour)
 
 
+def decisions(found: Materials) -> Section | None:
+    """What a study decided, and why."""
+    entries = found.learn.get("decisions")
+    names = ("stage", "decision", "reason")
+    rows = [
+        [str(entry.get(name, "")) for name in names]
+        for entry in (entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict)
+    ]
+    if not rows:
+        return None
+    return Section("decisions", "Decisions", table(list(names), rows, "decisions"))
+
+
 def speed(every: Sequence[Materials], engines: Mapping[str, str]) -> Section | None:
     """Tokens a second while training, and which engine ran the loop over time."""
     rows = []

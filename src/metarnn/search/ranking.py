@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 
 from metarnn.search.verdict import FEW, FOUND, RANDOM, VALID, Verdict
 
 SHORT = 1000  # updates, fewer than which are a race of beginners
+# Validation examples, fewer than which cannot tell one training of a unit from another.
+ENOUGH = {"examples": 200, "windows": 200, "sentences": 200, "tokens": 5000}
 WRITTEN = "meta "  # before the name of a unit whose weights are written
 
 
@@ -15,6 +18,30 @@ def best_of(verdict: Verdict) -> str:
     """The unit whose validations were best on average. The test data are not asked, so that what
     they say of it is not flattered by the choice."""
     return min(verdict.rows, key=lambda row: fmean(row.values(VALID))).name
+
+
+def keep_longer(longer: float, short: Sequence[float], size: int, unit: str) -> tuple[bool, str]:
+    """Whether to keep the longer training of a unit, and the reason.
+
+    Args:
+        longer: its best validation loss
+        short: those of the short trainings, a seed each
+        size: validation examples
+        unit: what these are, a key of `ENOUGH`
+
+    >>> keep_longer(1.1, [0.9, 1.5], 38, "examples")[0]
+    True
+    >>> keep_longer(1.3, [0.9, 1.5], 1000, "examples")[0]
+    False
+    """
+    mean = fmean(short)
+    losses = f"validation {longer:.4f} against {mean:.4f}, the mean of {len(short)} short"
+    if not math.isfinite(longer):
+        return False, f"{losses}: it diverged"
+    if size < ENOUGH[unit]:
+        few = f"{size:,} {unit} cannot tell them apart"
+        return True, f"{losses}; {few}, so the one with more updates is kept"
+    return longer < mean, f"{losses}, on {size:,} {unit}"
 
 
 def summary(verdict: Verdict, best: str) -> str:

@@ -286,6 +286,8 @@ def _trained(
         scores = {**world.tell(own), VALID: result.best}
     if known is not None and world.is_first:
         write(known, json.dumps(scores))
+        assert folder is not None
+        folder.drop_checkpoints()
     return scores, size
 
 

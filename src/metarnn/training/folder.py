@@ -15,10 +15,11 @@ import os
 import shutil
 import socket
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from metarnn.graph.files import append_to, beside, make_folder, tidy
+from metarnn.training.interrupt import Interrupted
 
 
 class FolderError(ValueError):
@@ -54,11 +55,15 @@ class Folder:
 
     @contextmanager
     def locked(self, *, resume: bool) -> Generator[None, None, None]:
-        """Make the folder, and keep every other process from training into it meanwhile."""
+        """Make the folder, and keep every other process from training into it meanwhile.
+
+        An error removes a folder that was made here and has no weights yet. A stopped run stays.
+        """
         if not resume and self.exists():
             raise FolderError(
                 f"{self} holds a run already. Continue it with --resume, or give another --out"
             )
+        new = [path for path in (self.path, self.path.parent) if not path.exists()]
         try:
             self.make()
             lock = open(append_to(self.path / ".lock"), "a+", encoding="utf-8")  # noqa: SIM115
@@ -80,8 +85,26 @@ class Folder:
             lock.write(f"process {os.getpid()} on {socket.gethostname()}")
             lock.flush()
             tidy(self.path)
-            yield
+            try:
+                yield
+            except Interrupted:
+                raise
+            except Exception:
+                self._remove(new)
+                raise
             lock.truncate(0)
+
+    def _remove(self, new: list[Path]) -> None:
+        """Remove this folder and its parent, as far as they are new and hold nothing of use."""
+        if self.path in new and not any(self.path.rglob("*.safetensors")):
+            shutil.rmtree(self.path, ignore_errors=True)
+            with suppress(OSError):
+                if self.path.parent in new:
+                    self.path.parent.rmdir()
+
+    def drop_checkpoints(self) -> None:
+        """Remove the optimizer states of a training that nothing will resume."""
+        shutil.rmtree(self.last.parent, ignore_errors=True)
 
     def keep_as_best(self) -> None:
         """The last checkpoint is the best one too: one file under two names, where that works."""

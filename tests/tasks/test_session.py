@@ -1,6 +1,8 @@
 """Streams that are fed step by step are what whole sequences are."""
 
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -94,3 +96,21 @@ def test_many_streams_at_once_are_much_faster_than_one_by_one():
         apart.feed(x[:1])
     slow = (time.perf_counter() - began) / 500
     assert slow > 10 * fast  # measured alone: see docs/results.md
+
+
+def test_threads_may_share_a_session():
+    layer = GRU(2, 3)
+    session, interval = Session(layer), sys.getswitchinterval()
+    x = torch.randn(20, 4, 2)
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            feeds = [pool.submit(_feed_all, session, x[:, k], f"stream {k}") for k in range(4)]
+            outputs = torch.stack([feed.result() for feed in feeds], 1)
+    finally:
+        sys.setswitchinterval(interval)
+    torch.testing.assert_close(outputs, layer(x)[0].detach())
+
+
+def _feed_all(session, rows, name):
+    return torch.cat([session.feed(row[None], [name]) for row in rows])

@@ -81,14 +81,22 @@ class _Values(dict[int, int]):
         self.row = {k: i for i, group in enumerate(saved) for k in group}
 
     def __missing__(self, k: int) -> int:
-        node, builder = self.nodes[k], self.builder
-        if k in self.row:
-            self._read(self.row[k])
-        elif node.op == "state":
-            self[k] = builder.add("input", width=node.width, name=f"before.{node['index']}")
-        else:
-            assert node.op != "linear", "a product that is needed must be saved"
-            self[k] = builder.copy(node, tuple(self[a] for a in node.args))
+        builder, pending = self.builder, [k]
+        while pending:  # not recursive: a step may be a chain of thousands
+            last = pending[-1]
+            node = self.nodes[last]
+            missing = [a for a in node.args if a not in self]
+            if last in self:
+                pending.pop()
+            elif last in self.row:
+                self._read(self.row[last])
+            elif node.op == "state":
+                self[last] = builder.add("input", width=node.width, name=f"before.{node['index']}")
+            elif missing and node.op != "linear":
+                pending += reversed(missing)
+            else:
+                assert node.op != "linear", "a product that is needed must be saved"
+                self[last] = builder.copy(node, tuple(self[a] for a in node.args))
         return self[k]
 
     def _read(self, row: int) -> None:

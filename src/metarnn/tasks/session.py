@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ class Session:
     >>> session.streams
     ['anna', 'ben', 'carl']
 
+    Threads may share a session: it serves one call after the other. The order in which two threads
+    feed one stream is theirs to settle.
+
     model  anything with `step(x, state) -> y, state` whose states have the sequences along
            dimension 1: a recurrent layer, a language model, a classifier in one direction
     """
@@ -40,6 +44,7 @@ class Session:
         self.model: Any = model.eval()
         self._place: dict[Hashable, int] = {}
         self._state: Any = None
+        self._lock = threading.RLock()  # of places and states, which belong together
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Session:
@@ -49,7 +54,8 @@ class Session:
     @property
     def streams(self) -> list[Any]:
         """The streams that have begun."""
-        return list(self._place)
+        with self._lock:
+            return list(self._place)
 
     @torch.no_grad()
     def feed(self, x: Tensor, streams: Sequence[Hashable] | None = None) -> Tensor:
@@ -60,6 +66,10 @@ class Session:
         names = range(len(x)) if streams is None else streams
         if len(names) != len(x) or len(set(names)) != len(names):
             check.refuse("streams", list(names)[:10], f"{len(x)} different ones, one a row of x")
+        with self._lock:
+            return self._step(x, names)
+
+    def _step(self, x: Tensor, names: Sequence[Hashable]) -> Tensor:
         known = [self._place.get(name, -1) for name in names]
         if known == list(range(len(self._place))) and known:
             y, self._state = self.model.step(x, self._state)  # all of them, as they lie
@@ -85,19 +95,21 @@ class Session:
 
     def end(self, streams: Sequence[Hashable]) -> None:
         """Forget these streams: what is fed to one of their names begins anew."""
-        for name in streams:
-            if name not in self._place:
-                check.refuse("streams", name, f"one that has begun: {self.streams[:10]}")
-        left = [name for name in self._place if name not in set(streams)]
-        keep = torch.tensor([self._place[name] for name in left], dtype=torch.long)
-        self._state = _mapped(self._state, lambda s: s[:, keep.to(s.device)]) if left else None
-        self._place = {name: k for k, name in enumerate(left)}
+        with self._lock:
+            for name in streams:
+                if name not in self._place:
+                    check.refuse("streams", name, f"one that has begun: {self.streams[:10]}")
+            left = [name for name in self._place if name not in set(streams)]
+            keep = torch.tensor([self._place[name] for name in left], dtype=torch.long)
+            self._state = _mapped(self._state, lambda s: s[:, keep.to(s.device)]) if left else None
+            self._place = {name: k for k, name in enumerate(left)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the states of all streams, whose names must be texts or numbers."""
         tensors: dict[str, Tensor] = {}
-        shape = _flattened(self._state, tensors)
-        notes = {"streams": json.dumps(self.streams), "state": json.dumps(shape)}
+        with self._lock:
+            shape, streams = _flattened(self._state, tensors), self.streams
+        notes = {"streams": json.dumps(streams), "state": json.dumps(shape)}
         with beside(path) as new:
             new.write_bytes(save(tensors, {"format": "metarnn-session", **notes}))
 
@@ -118,7 +130,8 @@ class Session:
             _check_streams(names, tensors)
         except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError(f"{name} cannot be restored: {error}") from None
-        self._state, self._place = state, {name: k for k, name in enumerate(names)}
+        with self._lock:
+            self._state, self._place = state, {name: k for k, name in enumerate(names)}
 
 
 def _check_streams(names: Any, tensors: dict[str, Tensor]) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from metarnn.cli import table, tasks
+from metarnn.tasks.affordable import affordable
 from metarnn.tasks.classification.load import load
 from metarnn.training import checkpoint, config
 from metarnn.training.progress import for_output
@@ -94,3 +95,17 @@ def test_control_characters_are_escaped_on_a_terminal_alone(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     assert for_output("\x1b[31mred") == ("\\x1b[31mred" if terminal else "\x1b[31mred")
+
+
+def test_shapes_are_compared_with_the_weights_before_a_model_is_built(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    checkpoint.save_weights(path, checkpoint.weights(nn.Linear(2, 2)))
+    devices: list[str] = []
+
+    def make() -> nn.Linear:
+        devices.append(torch.empty(0).device.type)
+        return nn.Linear(50_000, 2)
+
+    with pytest.raises(ValueError, match=r"'weight' is \[2, 2\], and in the model \[2, 50000\]"):
+        affordable(make, path)
+    assert devices == ["meta"]

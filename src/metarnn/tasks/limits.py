@@ -110,5 +110,9 @@ def check_limits(options: Any) -> None:
 def _check(name: str, value: float) -> None:
     least, most = LIMITS[name]
     finite = isinstance(value, int) or math.isfinite(value)
-    if not (finite and least <= value <= most):
-        check.refuse(name, value, f"a number from {least:,} to {most:,}")
+    if not finite:
+        check.refuse(name, value, "a finite number")
+    if value < least:
+        check.refuse(name, value, f"at least {least:,}")
+    if value > most:
+        check.refuse(name, value, f"at most {most:,}")

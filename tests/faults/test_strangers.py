@@ -158,7 +158,7 @@ def test_a_model_that_no_memory_could_hold_is_refused(size, tmp_path):
         described(tmp_path)
     about["options"] = {"cell": "lstm", "width": 4, "layers": 10**9}
     (tmp_path / "model.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="at most 1,000"):
+    with pytest.raises(ValueError, match="at most 128"):
         described(tmp_path)
 
 

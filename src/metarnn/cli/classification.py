@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metarnn.cells import check
-from metarnn.cli.tasks import Common, Job, chosen
+from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.classification import (
     ClassificationTask,
@@ -99,7 +99,7 @@ class ClassificationEntry:
         if known is not None and config.cell.endswith(".json"):
             # A run has its own copy of a cell from a file.
             options = replace(options, cell=known.options.cell)
-        model = build_model(data.scheme, options)
+        model = fitting(lambda: build_model(data.scheme, options), folder)
         options = model.options
         config = replace(config, width=options.width, params="", patch=options.patch)
         return Job(config, task, model)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from metarnn.cells import check
-from metarnn.cli.tasks import Common, Job, chosen
+from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.graph.files import document, write
 from metarnn.meta import Learner
-from metarnn.tasks.affordable import affordable
 from metarnn.tasks.fewshot import (
     Characters,
     Classes,
@@ -98,11 +97,12 @@ class FewShotEntry:
             check.refuse("data", "", f"a folder with a folder for each class of {config.family}")
         show.say(f"{config.family}: making or reading its tasks")
         task = FewShotTask(_family(config), **chosen(FewShotTask, config, "family"))
-        return Job(config, task, build_learner(task.family, _options(config)))
+        options = _options(config)
+        return Job(config, task, fitting(lambda: build_learner(task.family, options), folder))
 
     def model(self, config: Config, folder: Folder) -> Learner:
         tasks, options = family(config, folder), _options(config)
-        return affordable(lambda: build_learner(tasks, options))
+        return fitting(lambda: build_learner(tasks, options), folder)
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         write(folder.path / FAMILY, json.dumps(job.task.family.state(), ensure_ascii=False))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from metarnn.cli.tasks import Common, Job, chosen
+from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.forecasting import (
     Forecaster,
@@ -127,7 +127,7 @@ class ForecastingEntry:
         if known is not None and config.cell.endswith(".json"):
             # A run has its own copy of a cell from a file.
             options = replace(options, cell=known.options.cell)
-        model = build_model(windows.scheme, options)
+        model = fitting(lambda: build_model(windows.scheme, options), folder)
         model.start(windows)
         options = model.options
         changes = {"width": options.width, "patch": options.patch, "params": ""}

@@ -11,6 +11,7 @@ from metarnn.cli.tasks import open_run
 from metarnn.decoding import Search
 from metarnn.tasks.language import LanguageModel, Vocabulary, continuations
 from metarnn.tasks.language import generate as draw
+from metarnn.training.progress import for_output
 from metarnn.training.world import find_device
 
 
@@ -28,6 +29,8 @@ def generate(
     device: str = "cpu",
 ) -> None:
     """Write text with the language model of a run folder, token by token to standard output.
+
+    On a terminal, control characters are shown escaped; a pipe or file gets the text as it is.
 
     metarnn generate runs/lm --prompt "The " --length 300 --temperature 0.7
 
@@ -72,9 +75,9 @@ def _generate(
         seed=seed,
     )
     try:
-        sys.stdout.write(prompt)
+        sys.stdout.write(for_output(prompt))
         for piece in pieces:
-            sys.stdout.write(piece)
+            sys.stdout.write(for_output(piece))
             sys.stdout.flush()
         sys.stdout.write("\n")
     except KeyboardInterrupt:
@@ -85,7 +88,7 @@ def _generate(
 def _search(path: Path, length: int, prompt: str, search: Search, device: str) -> None:
     check.size("length", length)  # there is no most probable text without an end
     ((text, _),) = continuations(*_open(path, device), prompt, length, search)
-    print(prompt + text)
+    print(for_output(prompt + text))
 
 
 def _open(path: Path, device: str) -> tuple[LanguageModel, Vocabulary]:

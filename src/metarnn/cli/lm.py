@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from metarnn.cells import CELLS, cell, check
-from metarnn.cli.tasks import Common, Job, chosen
+from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.gradients import FORWARD
 from metarnn.hyper import Omega
 from metarnn.search import library
 from metarnn.search.problem import Problem, Unit
-from metarnn.tasks.affordable import affordable
 from metarnn.tasks.language import (
     Corpus,
     LanguageModel,
@@ -115,7 +114,7 @@ class LanguageEntry:
         task = _task(corpus, config)
         options, size = _options(config, folder), len(corpus.vocabulary)
         config = replace(config, width=solved(size, options).width, params="")
-        return Job(config, task, build_model(size, options))
+        return Job(config, task, fitting(lambda: build_model(size, options), folder))
 
     def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
         corpus = _corpus(config, None, show)
@@ -133,7 +132,7 @@ class LanguageEntry:
 
     def model(self, config: Config, folder: Folder) -> LanguageModel:
         size, options = len(vocabulary(folder)), _options(config, folder)
-        return affordable(lambda: build_model(size, options))
+        return fitting(lambda: build_model(size, options), folder)
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         job.task.corpus.vocabulary.save(folder.path / VOCABULARY)

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from torch import nn
 
 from metarnn.cells import check
+from metarnn.tasks.affordable import affordable
 from metarnn.training import Folder, Settings, checkpoint, config
 from metarnn.training.progress import SILENT, Progress
 
@@ -43,6 +44,7 @@ class Common(Settings):
 
 
 C = TypeVar("C", bound=Common)
+M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ def chosen(kind: type, config: Any, *without: str) -> dict[str, Any]:
     """What a configuration says of the fields of a dataclass, by their names."""
     names = [f.name for f in fields(kind) if hasattr(config, f.name) and f.name not in without]
     return {name: getattr(config, name) for name in names}
+
+
+def fitting(make: Callable[[], M], folder: Folder | None) -> M:
+    """The model that `make` makes; one of a run is first compared with the run's weights."""
+    return make() if folder is None else affordable(make, folder.model)
 
 
 def find(name: str) -> Entry[Any]:

@@ -19,6 +19,7 @@ from metarnn.cells import check
 from metarnn.cli import tasks
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
+from metarnn.tasks.limits import check_limits
 from metarnn.training import Folder, FolderError, Result, Trainer, config, generators
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
@@ -70,12 +71,14 @@ def parse(entry: Any, flags: Sequence[str], program: str = "") -> Any:
     if any(flag.split("=")[0] in LIMITS for flag in flags):
         base = {key: value for key, value in base.items() if f"--{key}" not in LIMITS}
     default = config.from_keys(entry.kind, base, source)
-    return tyro.cli(
+    options = tyro.cli(
         entry.kind,
         default=dataclasses.replace(default, preset=preset),
         args=list(flags),
         prog=program or f"metarnn train {entry.name}",
     )
+    check_limits(options)
+    return options
 
 
 def _latest(task: str) -> Path:

@@ -17,7 +17,7 @@ from metarnn.report.attention import heatmap
 from metarnn.tasks.language import UNK, Vocabulary
 from metarnn.tasks.translation import EncoderDecoder, Translation, align
 from metarnn.tasks.translation import translate as find
-from metarnn.training.progress import progress
+from metarnn.training.progress import for_output, progress
 from metarnn.training.world import find_device
 
 PORTION = 16  # batches that are read before the first is written, to sort sentences by length
@@ -110,7 +110,8 @@ def translate(
     )
     for number, (sentence, found) in enumerate(translations):
         for one in found:
-            print(one.text if nbest == 1 else f"{number}\t{one.score:.6f}\t{one.text}")
+            line = one.text if nbest == 1 else f"{number}\t{one.score:.6f}\t{one.text}"
+            print(for_output(line))
         sys.stdout.flush()
         if pictures is not None and found[0].tokens:
             write(

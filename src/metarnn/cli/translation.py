@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from metarnn.cells import check
-from metarnn.cli.tasks import Common, Job, chosen
+from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.decoding import Search
 from metarnn.graph import save, trace_cell
 from metarnn.search.problem import Problem, Unit
-from metarnn.tasks.affordable import affordable
 from metarnn.tasks.language import Vocabulary
 from metarnn.tasks.translation import (
     EncoderDecoder,
@@ -112,7 +111,8 @@ class TranslationEntry:
             max_length=config.max_length or _longest(corpus),
         )
         task = _task(corpus, config)
-        return Job(config, task, build_model(corpus.source, corpus.target, given))
+        model = fitting(lambda: build_model(corpus.source, corpus.target, given), folder)
+        return Job(config, task, model)
 
     def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
         corpus = _corpus(config, None, show)
@@ -136,7 +136,7 @@ class TranslationEntry:
 
     def model(self, config: Config, folder: Folder) -> EncoderDecoder:
         sides, options = vocabularies(folder), _options(config, folder)
-        return affordable(lambda: build_model(*sides, options))
+        return fitting(lambda: build_model(*sides, options), folder)
 
     def save(self, job: Job[Config], folder: Folder) -> None:
         job.task.corpus.source.save(folder.path / SOURCE)

@@ -78,9 +78,14 @@ def from_pretrained(source: str | os.PathLike[str]) -> nn.Module:
     if not (folder / WEIGHTS).is_file():
         raise ValueError(f"{folder / WEIGHTS} is no plain file")
     try:
-        model.load_state_dict(load_file(folder / WEIGHTS))
+        weights = load_file(folder / WEIGHTS)
+        model.load_state_dict(weights)
     except (RuntimeError, SafetensorError, ValueError, KeyError) as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {folder / MODEL}: {error}") from None
+    for name, weight in weights.items():
+        if not weight.isfinite().all():
+            why = "has values that are not finite (NaN or infinity). The training diverged"
+            raise ValueError(f"{folder / WEIGHTS}: the weight {name!r} {why}")
     return model.eval()
 
 

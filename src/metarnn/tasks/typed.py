@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from metarnn.cells import check
+from metarnn.tasks.limits import check_limits
 
 T = TypeVar("T")
 WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -23,7 +24,9 @@ def typed(kind: type[T], values: Mapping[str, Any]) -> T:
     names = [field.name for field in dataclasses.fields(kind)]  # pyright: ignore[reportArgumentType]
     for name in values:
         check.one_of("key", name, names)
-    return kind(**{name: checked(name, value, hints[name]) for name, value in values.items()})
+    options = kind(**{name: checked(name, value, hints[name]) for name, value in values.items()})
+    check_limits(options)
+    return options
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:

@@ -147,6 +147,11 @@ def load_weights(model: nn.Module, found: Mapping[str, Any], name: str = "the ch
                 f"{name}: the weight {key!r} is {_described(value)}, and in the model "
                 f"{_described(own)}. Was it trained with other settings?"
             )
+        if not value.isfinite().all():
+            raise CheckpointError(
+                f"{name}: the weight {key!r} has values that are not finite (NaN or infinity). "
+                "The training diverged: train again with a smaller learning rate"
+            )
     for key in found:
         if key not in expected:
             raise CheckpointError(f"{name} has a weight {key!r}, which the model has not")

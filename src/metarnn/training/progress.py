@@ -60,6 +60,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
+def for_output(text: str) -> str:
+    """Escape a text for standard output if that is a terminal; a pipe or file gets it as it is."""
+    return printable(text) if sys.stdout.isatty() else text
+
+
 class Silent:
     """Shows nothing: for processes other than the first, and for libraries."""
 

@@ -143,7 +143,8 @@ def _shares(split: str) -> tuple[float, float, float]:
         numbers = [float(n) for n in split.split("/")]
     except ValueError:
         numbers = []
-    if len(numbers) not in (2, 3) or min(numbers) < 0 or sum(numbers) <= 0 or numbers[0] <= 0:
+    usable = len(numbers) in (2, 3) and all(0 <= n < 1e6 for n in numbers)  # false for NaN
+    if not usable or numbers[0] == 0:
         check.refuse("split", split, "shares of train, valid and test, as in 70/10/20 or 80/20")
     train, *valid, test = (n / sum(numbers) for n in numbers)
     return train, valid[0] if valid else 0.0, test

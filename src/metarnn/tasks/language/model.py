@@ -12,11 +12,12 @@ from torch.utils.checkpoint import checkpoint
 
 from metarnn.cells import check
 from metarnn.layers.dropout import keep
+from metarnn.tasks.limits import DEEPEST
 
 # More logits than this at once are computed in parts, and again in the backward pass: 2^25 are
 # 128 MB, and training would hold them three times.
 LOGITS = 1 << 25
-MOST_LAYERS = 1000
+MOST_LAYERS = DEEPEST
 
 
 class Output(NamedTuple):

@@ -1,11 +1,12 @@
 """What a stranger's file asks for beside being read: memory without end, other files, code."""
 
+import grp
 import gzip
-import hashlib
 import io
 import json
 import os
 import pickle
+import pwd
 import re
 import struct
 import time
@@ -357,12 +358,61 @@ def test_the_cache_must_be_ours_and_closed_to_others(tmp_path, monkeypatch):
 def test_a_file_of_someone_else_in_the_cache_is_not_loaded(tmp_path):
     target, seal = tmp_path / "x.so", tmp_path / "x.sha256"
     target.write_bytes(b"code")
-    seal.write_text(hashlib.sha256(b"code").hexdigest())
+    seal.write_text(compiling._digest("x.so", b"code"), encoding="ascii")
     target.chmod(0o600)
     seal.chmod(0o600)
-    assert compiling._intact(target, seal)
+    assert compiling._read_sealed(target, seal) == b"code"
     os.chown(target, 65534, -1)
-    assert not compiling._intact(target, seal)
+    assert compiling._read_sealed(target, seal) is None
+
+
+def test_a_sealed_library_under_another_name_is_not_loaded(tmp_path):
+    for name in ("x", "y"):
+        path = tmp_path / f"{name}.so"
+        path.write_bytes(b"code")
+        path.with_suffix(".sha256").write_text(compiling._digest("x.so", b"code"), encoding="ascii")
+        for file in (path, path.with_suffix(".sha256")):
+            file.chmod(0o600)
+    sealed = [compiling._read_sealed(tmp_path / f"{n}.so", tmp_path / f"{n}.sha256") for n in "xy"]
+    assert sealed == [b"code", None]
+
+
+@pytest.mark.parametrize("own_group", [True, False])
+def test_a_parent_that_a_group_can_write_is_refused_unless_the_group_is_the_users_own(
+    own_group, tmp_path, monkeypatch
+):
+    parent = tmp_path / "a"
+    parent.mkdir()
+    parent.chmod(0o770)
+    monkeypatch.setenv("METARNN_CACHE", str(parent / "cache"))
+    user = pwd.getpwuid(os.getuid()).pw_name
+    group = (user, "x", parent.stat().st_gid, [user] if own_group else [user, "mallory"])
+    monkeypatch.setattr(grp, "getgrgid", lambda number: grp.struct_group(group))
+    assert (compiling.cache_folder() is not None) == own_group
+
+
+def test_a_library_swapped_after_its_check_does_not_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("METARNN_CACHE", str(tmp_path))
+    source = "int answer(void) { return 42; }"
+    compiling.load.cache_clear()
+    compiling.load(source)
+    load_bytes = compiling._load_bytes
+
+    def swap_then_load(library):
+        for path in tmp_path.glob("*.so"):
+            path.write_bytes(b"another library")
+        return load_bytes(library)
+
+    monkeypatch.setattr(compiling, "_load_bytes", swap_then_load)
+    compiling.load.cache_clear()
+    assert compiling.load(source).answer() == 42
+    assert any(path.read_bytes() == b"another library" for path in tmp_path.glob("*.so"))
+
+
+def test_libraries_loaded_one_after_the_other_are_not_confused(tmp_path, monkeypatch):
+    monkeypatch.setenv("METARNN_CACHE", str(tmp_path))
+    sources = [f"int answer(void) {{ return {k}; }}" for k in range(5)]
+    assert [compiling.load(source).answer() for source in sources] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.medium

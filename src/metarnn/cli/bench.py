@@ -149,7 +149,7 @@ def _machine(device: str) -> str:
         return torch.cuda.get_device_name(0)
     model = platform.processor() or platform.machine()
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         model = next(
             (line.partition(":")[2].strip() for line in lines if line[:10] == "model name"), model
         )

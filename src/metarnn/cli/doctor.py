@@ -107,7 +107,8 @@ def _broken(command: tuple[str, ...]) -> str:
     """Why a compiler cannot make a library that uses the C library's headers; "" if it can."""
     with tempfile.TemporaryDirectory(prefix="metarnn-") as work:
         code, built = Path(work, "try.c"), Path(work, "try.so")
-        code.write_text("#include <math.h>\ndouble f(double x) { return exp(x); }\n")
+        source = "#include <math.h>\ndouble f(double x) { return exp(x); }\n"
+        code.write_text(source, encoding="ascii")
         call = [*command, *FLAGS, str(code), "-o", str(built), "-lm"]
         try:
             done = subprocess.run(call, capture_output=True, text=True, timeout=60)

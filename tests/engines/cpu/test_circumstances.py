@@ -1,10 +1,11 @@
 """Hostile circumstances: one warning at most, and always the right results."""
 
-import hashlib
 import json
 import os
 import shlex
 import subprocess
+import sys
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -81,14 +82,15 @@ def script(path: Path, body: str) -> Path:
 def intact(folder: Path) -> dict[Path, bool]:
     """The compiled files in a cache, and whether each is what its seal says."""
     return {
-        so: hashlib.sha256(so.read_bytes()).hexdigest().encode()
+        so: compile._digest(so.name, so.read_bytes()).encode()
         == so.with_suffix(".sha256").read_bytes()
         for so in folder.glob("*.so")
     }
 
 
 def seal(so: Path) -> None:
-    so.with_suffix(".sha256").write_text(hashlib.sha256(so.read_bytes()).hexdigest())
+    digest = compile._digest(so.name, so.read_bytes())
+    so.with_suffix(".sha256").write_text(digest, encoding="ascii")
 
 
 def test_without_a_compiler_one_warning_and_the_right_results(tmp_path):
@@ -232,6 +234,63 @@ def test_a_cache_that_is_too_large_loses_what_was_not_used_for_longest(tmp_path,
     os.utime(tmp_path / f"{newest}.so", (0, 0))
     compile.load("int answer(void) { return 42; }")
     assert (tmp_path / f"{newest}.so").stat().st_mtime > 0, "a use was not noted"
+
+
+HANGS = """echo $$ >> {folder}/pids
+sleep 60 & echo $! >> {folder}/pids
+wait"""
+
+
+def assert_ended(folder: Path) -> None:
+    """The compiler and its child are gone, or become so at once."""
+    pids = [int(line) for line in (folder / "pids").read_text(encoding="ascii").split()]
+    assert len(pids) == 2
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and any(map(running, pids)):
+        time.sleep(0.01)
+    assert not any(map(running, pids))
+
+
+def running(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+def test_a_compiler_that_hangs_is_ended_with_its_children_and_tried_once(tmp_path, monkeypatch):
+    cc = script(tmp_path / "cc", HANGS.format(folder=tmp_path))
+    monkeypatch.setattr(compile, "compiler", lambda: (str(cc),))
+    monkeypatch.setattr(compile, "LIMIT", 0.5)
+    compile._machine.cache_clear()
+    try:
+        for source in ("int a;", "int b;"):
+            with pytest.raises(compile.CannotCompile, match="did not end"):
+                compile.load(source)
+        assert_ended(tmp_path)
+    finally:
+        compile._machine.cache_clear()
+
+
+def test_a_compiler_ends_when_its_parent_is_killed(tmp_path):
+    cc = script(tmp_path / "cc", HANGS.format(folder=tmp_path))
+    code = f"from metarnn.engines.cpu.compile import _run; _run([{str(cc)!r}])"
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and (
+        not (tmp_path / "pids").exists()
+        or len((tmp_path / "pids").read_text(encoding="ascii").split()) < 2
+    ):
+        time.sleep(0.01)
+    parent.kill()
+    parent.wait()
+    assert_ended(tmp_path)
+
+
+@pytest.mark.medium
+def test_an_ascii_locale_compiles_like_any_other(tmp_path):
+    ascii_locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert_compiled(report("cpu", 1, METARNN_CACHE=tmp_path, **ascii_locale))
 
 
 @pytest.mark.slow

@@ -6,9 +6,12 @@ import atexit
 import contextlib
 import ctypes
 import functools
+import grp
 import hashlib
+import itertools
 import os
 import platform
+import pwd
 import shlex
 import shutil
 import signal
@@ -16,11 +19,13 @@ import stat
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 FLAGS += ("-std=gnu11", "-shared", "-fPIC", "-pthread", "-w")
 MOST_FILES = 2000  # that a cache keeps, of about 50 kB each; a trained cell has three
+LIMIT = 120.0  # seconds a call of the compiler may take; a cell takes less than one
 ABANDONED = 3600.0  # seconds after which a folder to build in was left by a process that died
 
 
@@ -46,15 +51,18 @@ compiler = functools.cache(find_compiler)
 
 @functools.cache
 def _machine() -> str:
-    """What a compiled file depends on beside its source: compiler, flags and kind of processor."""
+    """Describe what a library depends on beside its source: compiler, flags, processor.
+
+    Returns "" if the compiler hangs: it is not tried again in this process.
+    """
     try:
-        version = subprocess.run(
-            [*compiler(), "--version"], capture_output=True, text=True, timeout=60
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
+        version = _run([*compiler(), "--version"]).stdout
+    except subprocess.TimeoutExpired:
+        return ""
+    except OSError:
         version = ""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         cpu = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
         cpu = platform.processor()
@@ -84,10 +92,30 @@ def cache_folder() -> Path | None:
 
 
 def _guarded(folder: Path) -> bool:
-    """Whether no stranger can rename what is in a folder."""
+    """Return whether only this user and root can rename what is in a folder."""
     info = folder.stat()
-    sticky = bool(info.st_mode & stat.S_ISVTX)
-    return info.st_uid in (0, os.getuid()) and (sticky or not info.st_mode & 0o002)
+    if info.st_uid not in (0, os.getuid()):
+        return False
+    if info.st_mode & stat.S_ISVTX or not info.st_mode & 0o022:
+        return True
+    return not info.st_mode & 0o002 and _private_group(info.st_gid) and not _has_acl(folder)
+
+
+def _private_group(number: int) -> bool:
+    """Return whether a group is the one that many systems make for this user alone."""
+    try:
+        user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(number)
+    except KeyError:
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}
+
+
+def _has_acl(folder: Path) -> bool:
+    """Return whether an access control list may name more users than the mode shows."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(folder)
+    except (AttributeError, OSError):  # no Linux, or a file system without attributes
+        return False
 
 
 @functools.cache
@@ -105,9 +133,11 @@ def _private_folder(process: int) -> Path:
 
 @functools.cache
 def load(source: str) -> ctypes.CDLL:
-    """The shared library of a C source, from the cache or compiled now."""
+    """Return the shared library of a C source, from the cache or compiled now."""
     if not compiler():
         raise CannotCompile("no C compiler found (looked for $CC, cc, gcc, clang)")
+    if not _machine():
+        raise CannotCompile(f"{compiler()[0]} --version did not end within {LIMIT:.0f} s")
     name = hashlib.sha256((source + _machine()).encode()).hexdigest()[:32]
     for find in (cache_folder, lambda: _private_folder(os.getpid())):
         try:
@@ -115,16 +145,40 @@ def load(source: str) -> ctypes.CDLL:
             if folder is None:
                 continue
             target, seal = folder / f"{name}.so", folder / f"{name}.sha256"
-            if _intact(target, seal):
+            library = _read_sealed(target, seal)
+            if library is not None:
                 with contextlib.suppress(OSError):
-                    os.utime(target)  # used now: it goes last when the cache is trimmed
+                    os.utime(target, follow_symlinks=False)  # the cache drops the least used
             else:
-                _build(source, target, seal)
+                library = _build(source, target, seal)
                 _trim(folder)
-            return ctypes.CDLL(str(target))
+            return _load_bytes(library)
         except OSError:  # a full disk, a folder that went away, a file no loader takes
             continue
     raise CannotCompile("neither the cache nor a temporary folder could be written to")
+
+
+_loaded = itertools.count()
+
+
+def _load_bytes(library: bytes) -> ctypes.CDLL:
+    """Load a library from memory: what was verified is what runs, whatever its file is by now."""
+    with contextlib.suppress(AttributeError, OSError):  # no Linux, or no code from memory there
+        descriptor = os.memfd_create("metarnn")
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(library)
+            # The loader takes equal paths for one library, and descriptors are reused: spell each
+            # path in its own way, a bit of a counter with each slash.
+            bits = f"{next(_loaded):b}"
+            slashes = "".join("/." if bit == "1" else "/" for bit in bits)
+            return ctypes.CDLL(f"/proc/self/fd{slashes}/{descriptor}")
+        finally:
+            os.close(descriptor)
+    with tempfile.NamedTemporaryFile(suffix=".so", dir=_private_folder(os.getpid())) as copy:
+        copy.write(library)
+        copy.flush()
+        return ctypes.CDLL(copy.name)
 
 
 def _trim(folder: Path) -> None:
@@ -144,50 +198,90 @@ def _trim(folder: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _intact(target: Path, seal: Path) -> bool:
-    """Whether a cached file is this user's, and what was written: loading a damaged one could end
-    the process."""
+def _read_sealed(target: Path, seal: Path) -> bytes | None:
+    """Return a cached library, None unless it is this user's and fits its seal.
+
+    The seal covers the name too, so that one library cannot stand in for another.
+    """
     try:
-        for path in (target, seal):
-            info = path.lstat()
-            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o022:
-                return False
-        return hashlib.sha256(target.read_bytes()).hexdigest().encode() == seal.read_bytes()
+        library, digest = _read_own(target), _read_own(seal)
     except OSError:
-        return False
+        return None
+    return library if _digest(target.name, library).encode() == digest else None
 
 
-def _build(source: str, target: Path, seal: Path) -> None:
-    """Compile beside the target and rename: whoever looks sees a whole file or none."""
+def _read_own(path: Path) -> bytes:
+    """Read a file through the descriptor whose owner and mode were checked."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o022:
+            raise PermissionError(f"{path} is not a file that this user alone can write")
+        return file.read()
+
+
+def _digest(name: str, library: bytes) -> str:
+    return hashlib.sha256(name.encode() + b"\n" + library).hexdigest()
+
+
+def _build(source: str, target: Path, seal: Path) -> bytes:
+    """Compile beside the target and rename, so that readers see a complete file or none.
+
+    Returns the library.
+    """
     with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as work:
         code, built = Path(work, "step.c"), Path(work, "step.so")
-        code.write_text(source)
+        code.write_text(source, encoding="utf-8")
+        command = [*compiler(), *FLAGS, str(code), "-o", str(built), "-lm"]
         try:
-            result = _call(code, built)
-            if result.returncode == -signal.SIGINT:  # it was not in a group of its own yet
-                result = _call(code, built)
+            result = _run(command)
+            if result.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
+                result = _run(command)  # Ctrl-C came before it had a session of its own
         except subprocess.TimeoutExpired as error:
-            raise CannotCompile("the C compiler did not come to an end") from error
+            raise CannotCompile(f"the C compiler did not end within {LIMIT:.0f} s") from error
         if result.returncode:
             message = result.stderr.strip().splitlines()
             raise CannotCompile(
                 f"{compiler()[0]} failed: {message[0] if message else 'no message'}"
             )
+        library = built.read_bytes()
         sealed = Path(work, "seal")
-        sealed.write_text(hashlib.sha256(built.read_bytes()).hexdigest())
+        sealed.write_text(_digest(target.name, library), encoding="ascii")
         # Two processes may build the same, and compilers give the same bytes for it; were it
         # otherwise, a seal that does not fit would only make the next process build again.
         for path in (built, sealed):
             path.chmod(0o600)  # whatever the umask: what others could write is not loaded
         os.replace(built, target)
         os.replace(sealed, seal)
+        return library
 
 
-def _call(code: Path, built: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*compiler(), *FLAGS, str(code), "-o", str(built), "-lm"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        process_group=0,  # Ctrl-C is for us: who saves a training may have to compile
-    )
+# Runs a command and, beside it, a watcher that kills the process group once the other end of
+# standard input closes: when the caller is done, or dies, even by SIGKILL.
+WATCHED = 'exec 3<&0 0</dev/null; (read _ <&3; kill -KILL 0) >/dev/null 2>&1 & "$@" 3<&-'
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command in a session of its own, so that Ctrl-C does not reach it: saving a training
+    may have to compile. Its whole process group ends with the call."""
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", WATCHED, "sh", *command],
+            stdin=reader,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+        with process:
+            try:
+                output, errors = process.communicate(timeout=LIMIT)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
+    finally:
+        os.close(reader)
+        os.close(writer)

@@ -19,9 +19,13 @@ from metarnn.engines.cpu.rows import Rows, fill
 from metarnn.graph import Graph, stages
 
 HERE = Path(__file__).parent
-PRELUDE = (HERE / "prelude.c").read_text()
-PRODUCTS = PRELUDE + SIZES + "".join((HERE / f"{n}.c").read_text() for n in ("products", "dense"))
-EPILOGUE = (HERE / "epilogue.c").read_text()
+PRELUDE = (HERE / "prelude.c").read_text(encoding="utf-8")
+PRODUCTS = (
+    PRELUDE
+    + SIZES
+    + "".join((HERE / f"{n}.c").read_text(encoding="utf-8") for n in ("products", "dense"))
+)
+EPILOGUE = (HERE / "epilogue.c").read_text(encoding="utf-8")
 MEET = "if (!J->apart) meet(J, me, &round);"
 BY_SEQUENCE = "for (long b = from; b < to; b++) {"
 

@@ -220,7 +220,7 @@ def _build(
     folder.parent.mkdir(parents=True, exist_ok=True)
     _sweep(folder.parent)
     beside = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
-    lock = (beside / LOCK).open("w")
+    lock = (beside / LOCK).open("wb")
     fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         options = (level, min_frequency, max_size, vocabulary)
@@ -250,7 +250,7 @@ def _sweep(folder: Path) -> None:
                 if time.time() - left.stat().st_mtime > JUST_BEGUN:
                     shutil.rmtree(left, ignore_errors=True)
                 continue
-            with (left / LOCK).open() as lock:
+            with (left / LOCK).open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Tables that commands put out: to standard output, or as a file."""
+"""Tables and lines that commands put out: as wide as the terminal, or as a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
 from metarnn.graph.files import beside
+
+GAP = 2  # columns between two columns of a table
 
 
 def write(lines: Sequence[Sequence[str]], out: Path | None, about: str) -> None:
@@ -18,3 +23,56 @@ def write(lines: Sequence[Sequence[str]], out: Path | None, about: str) -> None:
     with beside(out) as new, new.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(lines)
     print(f"{about}, in {out}")
+
+
+def console() -> Console:
+    """Standard output. Names and paths are data: nothing in them is markup."""
+    return Console(markup=False, highlight=False)
+
+
+def say(text: str = "", out: Console | None = None) -> None:
+    """Print lines: wrapped between words in a terminal, as they are elsewhere."""
+    out = out or console()
+    out.print(text, soft_wrap=not out.is_terminal)
+
+
+def print_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    out: Console | None = None,
+    left: Sequence[str] = (),
+) -> None:
+    """Print a table without cutting anything.
+
+    Where a terminal is too narrow, the columns follow below each other in several tables, each
+    with the first column again. Elsewhere the table is as wide as it needs to be.
+
+    Args:
+        left: columns other than the first that are aligned to the left
+    """
+    out = out or console()
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    width = out.width if out.is_terminal else sum(widths) + GAP * len(widths)
+    for numbers in fitting(widths, width):
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
+        for k in numbers:
+            justify = "left" if k == 0 or head[k] in left else "right"
+            table.add_column(head[k], justify=justify, overflow="fold")
+        for row in rows:
+            table.add_row(*(row[k] for k in numbers))
+        out.print(table, width=width, soft_wrap=not out.is_terminal)
+
+
+def fitting(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Group columns into tables of at most `width`, the first column in each.
+
+    >>> fitting([5, 10, 10, 10], 30)
+    [[0, 1, 2], [0, 3]]
+    """
+    groups = [[0]]
+    for k in range(1, len(widths)):
+        used = sum(widths[j] + GAP for j in groups[-1])
+        if used + widths[k] > width and len(groups[-1]) > 1:
+            groups.append([0])
+        groups[-1].append(k)
+    return groups

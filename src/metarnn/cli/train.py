@@ -16,6 +16,7 @@ import tyro
 
 from metarnn.cells import check
 from metarnn.cli import tasks
+from metarnn.cli.table import say
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
 from metarnn.training import Folder, FolderError, Result, Trainer, config, generators
@@ -132,7 +133,7 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
             raise OSError(
                 f"{error}. Nothing saved before is lost: {_go_on(entry, folder)}"
             ) from None
-        return _conclude(entry, job, folder, result, world)
+        return _conclude(entry, job, folder, result, world, show)
 
 
 def _introduce(
@@ -144,7 +145,12 @@ def _introduce(
 
 
 def _conclude(
-    entry: Entry[Any], job: Job[Any], folder: Folder, result: Result, world: World
+    entry: Entry[Any],
+    job: Job[Any],
+    folder: Folder,
+    result: Result,
+    world: World,
+    show: shows.Progress,
 ) -> int:
     if not world.is_first:
         return 128 + result.signal if result.signal else 0
@@ -152,14 +158,15 @@ def _conclude(
         name = signal.Signals(result.signal).name
         print(f"{name}: saved at step {result.step}. {_go_on(entry, folder)}", file=sys.stderr)
         return 128 + result.signal
-    print(f"ended after {result.step:,} steps, {clock(result.elapsed)} ({result.reason})")
+    say(f"ended after {result.step:,} steps, {clock(result.elapsed)} ({result.reason})")
     job.model.eval()
     split = entry.held_out(job)
-    scores = job.task.evaluate(job.model, split)
-    print(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
+    with shows.evaluating(show, f"evaluating {split}"):
+        scores = job.task.evaluate(job.model, split)
+    say(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
     for line in entry.compare(job, scores):
-        print(printable(line))
-    print(f"saved in {folder}: metarnn evaluate {folder}")
+        say(printable(line))
+    say(f"saved in {folder}: metarnn evaluate {folder}")
     return 0
 
 

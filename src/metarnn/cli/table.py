@@ -52,15 +52,16 @@ def print_table(
     """
     out = out or console()
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    width = out.width if out.is_terminal else sum(widths) + GAP * len(widths)
-    for numbers in fitting(widths, width):
+    if not out.is_terminal:
+        out.width = max(out.width, sum(widths) + GAP * len(widths))
+    for numbers in fitting(widths, out.width):
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
         for k in numbers:
             justify = "left" if k == 0 or head[k] in left else "right"
             table.add_column(head[k], justify=justify, overflow="fold")
         for row in rows:
             table.add_row(*(row[k] for k in numbers))
-        out.print(table, width=width, soft_wrap=not out.is_terminal)
+        out.print(table)
 
 
 def fitting(widths: Sequence[int], width: int) -> list[list[int]]:

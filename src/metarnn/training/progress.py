@@ -49,7 +49,7 @@ def line(report: Report, left: float, width: int | None = None) -> str:
 
     >>> report = Report(50, 0.5, 10.0, 950.0, {"loss": 1.25, "perplexity": 3.5}, "lstm:")
     >>> line(report, 75.0, 60)
-    'lstm:  step 50  ━━━━╺━━━  50%  loss 1.25  1:15 left'
+    'lstm:  step 50  ━━━━━━━━─────────  50%  loss 1.25  1:15 left'
     >>> line(report, 75.0)
     'lstm:  step 50  loss 1.25  perplexity 3.5  950 tokens/s  1:15 left'
     """
@@ -64,7 +64,7 @@ def line(report: Report, left: float, width: int | None = None) -> str:
         "speed": rate(report.speed) if report.speed else "",
         "left": f"{clock(max(left, 0.0))} left",
     }
-    for dispensable in ("scores", "speed", "step", "bar", "score", "share", "name"):
+    for dispensable in ("scores", "speed", "step", "bar", "share", "score", "name"):
         length = len("  ".join(filter(None, parts.values())))
         if width is None or length <= width:
             break
@@ -73,7 +73,7 @@ def line(report: Report, left: float, width: int | None = None) -> str:
         length = len("  ".join(filter(None, parts.values())))
         columns = min(BAR[1], BAR[0] + width - length)
         full = min(int(columns * report.done), columns)
-        parts["bar"] = "━" * full + ("╺" + "━" * (columns - full - 1) if full < columns else "")
+        parts["bar"] = "━" * full + "─" * (columns - full)
     return "  ".join(filter(None, parts.values()))
 
 

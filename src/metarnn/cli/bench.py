@@ -13,7 +13,6 @@ from typing import Any, Literal
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from metarnn import __version__
 from metarnn.bench import Row, measure
@@ -22,6 +21,7 @@ from metarnn.bench import generated as costs
 from metarnn.bench.ahead import compiled_ahead
 from metarnn.bench.timing import multiplying
 from metarnn.cells import check
+from metarnn.cli.table import print_table, say
 from metarnn.graph.files import write
 
 
@@ -72,28 +72,26 @@ def _cells(
     cases = all_cases(names, quick, device, modes)
     effort = (0.0, 2) if quick else (60 * minutes / len(cases), 5)
     rows: list[Row] = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(10), MofNCompleteColumn())
     quiet = Console(stderr=True, markup=False, highlight=False)
     try:
         with Progress(*columns, TimeRemainingColumn(), console=quiet, transient=True) as progress:
             if device == "cuda":  # a kernel takes some 10 s to compile, there are hundreds
-                task = progress.add_task(f"{'compiling':<34}", total=len(cases))
+                task = progress.add_task("compiling", total=len(cases))
                 for _ in compiled_ahead(cases, device, dtype, tf32):
                     progress.advance(task)
                 progress.remove_task(task)
             task = progress.add_task("", total=len(cases))
             for case in cases:
-                progress.update(task, description=f"{case!s:<34}")
+                progress.update(task, description=str(case))
                 row = measure(case, device, dtype, *effort)
                 if row is not None:
                     rows.append(row)
                 progress.advance(task)
     except KeyboardInterrupt:  # what was measured so far is worth showing
         quiet.print(f"stopped after {len(rows)} rows")
-    out = Console(markup=False, highlight=False)
-    if not out.is_terminal:
-        out.width = 120  # a file has room
-    out.print(_table(rows))
+    if rows:
+        _print(rows)
     if path is not None:
         write(path, files.dumps(_report(rows, device), indent=1) + "\n")
 
@@ -105,26 +103,23 @@ def _check(device: str, path: Path | None) -> None:
         check.refuse("json", str(path), "a file in a folder that exists")
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("cell", "mode", "T", "B", "H", "engine"):
-        table.add_column(name, justify="right" if name in "TBH" else "left", no_wrap=True)
+def _print(rows: Sequence[Row]) -> None:
     scans = any(row.copy_share is not None for row in rows)
-    names = ["ours ms", "torch ms", "eager ms", "× torch", "× eager", "GFLOP/s", "× torch's"]
-    for name in [*names, "of a copy"] if scans else names:
-        table.add_column(name, justify="right", no_wrap=True)
+    head = ["cell", "mode", "T", "B", "H", "engine"]
+    head += ["ours ms", "torch ms", "eager ms", "× torch", "× eager", "GFLOP/s", "× torch's"]
+    lines: list[list[str]] = []
     for row in rows:
         times = (_number(ms, ".3g") for ms in (row.ours_ms, row.torch_ms, row.eager_ms))
         ratios = (_number(ratio, ".2f") for ratio in (row.ratio_torch, row.ratio_eager))
-        table.add_row(
+        lines.append([
             *map(str, (row.cell, row.mode, row.T, row.B, row.H, row.engine)),
             *times,
             *ratios,
             f"{row.gflops:.1f}",
             f"{row.ratio_gflops:.2f}",
             *([_number(row.copy_share, ".0%")] if scans else []),
-        )
-    return table
+        ])  # fmt: skip
+    print_table([*head, *(["of a copy"] if scans else [])], lines, left=("mode", "engine"))
 
 
 def _number(value: float | None, form: str) -> str:
@@ -186,13 +181,14 @@ def generated(
         T, B, H = shape
         title = f"training step, {T} steps × {B} sequences, {H} units, {dtype}, {device}"
         ratios = ("times the LSTM", "times faster than eager HyperLSTM")
-        table = Table("layer", "engine", "ms", *ratios, title=title)
+        lines: list[list[str]] = []
         seconds = 0.1 if quick else 5.0
         found = costs.measure_generated(shape, device, getattr(torch, dtype), seconds, layers)
         for row in found:
             cost, gain = f"{row.times_lstm:.2f}", f"{row.faster_than_eager:.2f}"
-            table.add_row(row.layer, row.engine, f"{row.ms:.1f}", cost, gain)
-        Console().print(table)
+            lines.append([row.layer, row.engine, f"{row.ms:.1f}", cost, gain])
+        say(title)
+        print_table(["layer", "engine", "ms", *ratios], lines, left=("engine",))
         rows += found
     if json is not None:
         write(json, files.dumps(_report(rows, device), indent=1) + "\n")

@@ -7,11 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from metarnn.bench import gradients as bench
 from metarnn.cells import check
+from metarnn.cli.table import print_table
 from metarnn.gradients import RTRL
 from metarnn.tasks.forecasting.embedded import SUNSPOTS
 
@@ -43,16 +42,13 @@ def gradients(
     """
     values = torch.tensor(SUNSPOTS) if series is None else _column(series)
     torch.set_num_threads(1)
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 120
     if "cosines" in which:
         rows = []
         for problem in bench.PROBLEMS:
             found = bench.cosines(problem, seeds=seeds)
             shown = {name: f"{cos:.2f} ({error:.2g})" for name, (cos, error) in found.items()}
             rows.append({"cosine (squared error / ‖∇‖²)": problem, **shown})
-        _print(console, rows)
+        _print(rows)
     if "online" in which:
         error = "squared error / variance"
         rows = [{"rule": "the last value again", error: bench.repeating(values)}]
@@ -60,14 +56,14 @@ def gradients(
             errors = [bench.online(values, rule, seed=seed) for seed in range(seeds)]
             shown = f"{sum(errors) / seeds:.3f} ({min(errors):.3f} to {max(errors):.3f})"
             rows.append({"rule": name, error: shown})
-        _print(console, rows)
+        _print(rows)
     if "checkpoints" in which:
-        _print(console, list(bench.checkpoints()))
+        _print(list(bench.checkpoints()))
     if "elementwise" in which:
-        _print(console, list(bench.elementwise()))
+        _print(list(bench.elementwise()))
     if "memory" in which:
         found = bench.memory_over_time()
-        _print(console, [{"steps of a stream": n, "MB": mb} for n, mb in found.items()])
+        _print([{"steps of a stream": n, "MB": mb} for n, mb in found.items()])
 
 
 def _column(path: Path) -> torch.Tensor:
@@ -78,11 +74,7 @@ def _column(path: Path) -> torch.Tensor:
     return torch.from_numpy(found)
 
 
-def _print(console: Console, rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in rows[0]:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()))
-    console.print(table)
-    console.print()
+def _print(rows: list[dict[str, Any]]) -> None:
+    lines = [[f"{v:.3g}" if isinstance(v, float) else str(v) for v in r.values()] for r in rows]
+    print_table(list(rows[0]), lines)
+    print()

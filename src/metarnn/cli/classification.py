@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from shutil import get_terminal_size
 from typing import Any, Literal
 
 import numpy as np
 
 from metarnn.cells import check
+from metarnn.cli.table import column_groups
 from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.classification import (
@@ -139,7 +141,7 @@ class ClassificationEntry:
         guess = np.concatenate([np.atleast_2d(p).argmax(-1) for p in found])
         truth = np.concatenate([np.atleast_1d(y) for y in test.y])
         if len(scheme.classes) <= SHOWN:
-            yield from _table(confusion(truth, guess, len(scheme.classes)), scheme.classes)
+            yield from _confusion(confusion(truth, guess, len(scheme.classes)), scheme.classes)
         if scheme.kind == "one":
             yield "accuracy:"
             rows: dict[str, float | None] = {
@@ -181,13 +183,18 @@ def _introduction(data: Any) -> str:
     return f"{len(scheme.classes)} classes, {what}, {length}{more}; {sizes}{aside}"
 
 
-def _table(counts: np.ndarray, classes: tuple[str, ...]) -> Iterable[str]:
+def _confusion(counts: np.ndarray, classes: tuple[str, ...]) -> Iterable[str]:
+    """The table in parts of as many classes as a terminal has room for."""
     width = max(*(len(name) for name in classes), len(f"{counts.max()}"), 4)
+    columns = [width] + (len(classes) + 1) * [max(width, 5)]
+    head = ["", *classes, "F1"]
+    scores = [f"{score:.3f}" for score in f1(counts)]
+    rows = [[name, *map(str, row), score]
+            for name, row, score in zip(classes, counts, scores, strict=True)]  # fmt: skip
     yield "true class down, answer across, F1 at the end:"
-    yield "  " + " " * width + "".join(f" {name:>{width}}" for name in classes)
-    for name, row, score in zip(classes, counts, f1(counts), strict=True):
-        numbers = "".join(f" {n:>{width}}" for n in row)
-        yield f"  {name:>{width}}{numbers}   {score:.3f}"
+    for numbers in column_groups(columns, get_terminal_size().columns - 2):
+        for row in [head, *rows]:
+            yield "  " + "  ".join(f"{row[k]:>{columns[k]}}" for k in numbers)
 
 
 ENTRY = ClassificationEntry()

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-from rich.table import Table
 from tyro.conf import arg
 
 from metarnn.cells import CELLS, check
+from metarnn.cli.table import print_table, say
 from metarnn.graph.files import write
 from metarnn.layers.chrono import chrono as remember
 from metarnn.report.curves import curves
 from metarnn.tasks.stack import StackOptions, solved
 from metarnn.tasks.synthetic.problems import PROBLEMS, SyntheticTask, build_model
 from metarnn.training import NotFinite, Settings, Trainer
-from metarnn.training.progress import clock
+from metarnn.training.progress import Race, clock, progress
 
 
 def compare(
@@ -81,9 +79,9 @@ def _compare(
     steps = check.size("steps", steps, least=0) or PROBLEMS[task].updates
     every = max(steps // 40, 1)
     shown: dict[str, list[tuple[float, float]]] = {}
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for title in ("cell", "width", "parameters", "loss", "lowest … highest", "accuracy", "time"):
-        table.add_column(title, justify="left" if title == "cell" else "right")
+    rows: list[tuple[str, ...]] = []
+    head = ("cell", "width", "parameters", "loss", "lowest … highest", "accuracy", "time")
+    race = Race(progress(), len(cells) * seeds)
     for name in cells:
         options = solved(
             StackOptions(cell=name, layers=layers, params=params),
@@ -101,7 +99,8 @@ def _compare(
             if long:
                 remember(model.layers, length or PROBLEMS[task].length)
             size = sum(weight.numel() for weight in model.parameters())
-            trainer = Trainer(problem, model, settings)
+            title = f"{name}:" if seeds == 1 else f"{name}, seed {seed}:"
+            trainer = Trainer(problem, model, settings, progress=race.next(title))
             try:
                 took += trainer.fit().elapsed
                 scores = problem.evaluate(model.eval(), "test")
@@ -114,17 +113,16 @@ def _compare(
         shown[name] = [(every * (k + 1), v) for k, v in enumerate(histories[middle])]
         spread = f"{min(ends):.4g} … {max(ends):.4g}" if seeds > 1 else ""
         right = accuracies[middle]
-        table.add_row(
+        rows.append((
             name, f"{options.width}", f"{size:,}", f"{ends[middle]:.4g}", spread,
             "" if math.isnan(right) else f"{right:.1%}", clock(took),
-        )  # fmt: skip
-        print(f"{name}: loss {ends[middle]:.4g} after {steps:,} updates", file=sys.stderr)
+        ))  # fmt: skip
+        race.progress.say(f"{name}: loss {ends[middle]:.4g} after {steps:,} updates")
     blind = PROBLEMS[task].blind
     steps_of = length or PROBLEMS[task].length
-    console = Console(markup=False, highlight=False)
-    console.print(table)
+    print_table(head, rows)
     if not math.isnan(blind):
-        console.print(f"the best answer without memory: loss {blind:.4g}")
+        say(f"the best answer without memory: loss {blind:.4g}")
     level = None if math.isnan(blind) else ("no memory", blind)
     write(out, curves(shown, f"{task}, {steps_of} steps, {params} parameters", level))
-    console.print(f"learning curves drawn to {out}")
+    say(f"learning curves drawn to {out}")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from metarnn.cli.table import console, print_table, say
 from metarnn.graph.files import write
 from metarnn.tasks.language import split as splits
 from metarnn.tasks.language.corpus import counted_pieces, number
@@ -55,47 +55,44 @@ def data_describe(
             description = describe(counted_pieces(documents, "character", "reading", show))
             small = total(documents) <= BASELINES and len(found) > 1
             baselines = _baselines(found) if small else ""
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 100
-    _print(console, data, description)
+    out_console = console()
+    _print(out_console, data, description)
     if baselines:
-        console.print(f"\n{baselines}")
+        say(f"\n{baselines}")
     sizes = ", ".join(f"{name} {len(part)} ({total(part):,} bytes)" for name, part in found.items())
-    console.print(f"\nsplit by document: {sizes}")
+    say(f"\nsplit by document: {sizes}")
     if out is not None:
         write(out, zipf_svg(description.grams, f"Zipf's law in {data}"))
-        console.print(f"drawn to {out}")
+        say(f"drawn to {out}")
 
 
 def _baselines(found: splits.Splits) -> str:
     """How well n-grams of characters predict the last split, by two ways of smoothing."""
     vocabulary, parts = number(found, "character")
     train, (name, last) = parts["train"].tokens, list(parts.items())[-1]
-    orders = "".join(f"n = {n:<5}" for n in ORDERS)
-    lines = [f"{f'bits per character of {name}, by n-grams of train':<51}{orders}"]
+    orders = "".join(f"n = {n:<3}" for n in ORDERS)
+    lines = [f"bits per character of {name}, by n-grams of train:", f"{'':<33}{orders}"]
     named = {"interpolated Kneser–Ney": KneserNey, "Laplace (unfit: it gets worse)": Laplace}
     for title, kind in named.items():
         bits = (kind(train, len(vocabulary), n).bits(last.tokens) for n in ORDERS)
-        lines.append(f"  {title:<49}" + "".join(f"{b:<9.3f}" for b in bits))
+        lines.append(f"  {title:<31}" + "".join(f"{b:<7.3f}" for b in bits))
     return "\n".join(lines)
 
 
-def _print(console: Console, data: str, found: Description) -> None:
-    console.print(
+def _print(out: Console, data: str, found: Description) -> None:
+    say(
         f"{data}: {found.documents:,} documents, {found.lines:,} lines, {found.words:,} words, "
         f"{found.characters:,} characters ({found.alphabet} different)\n",
-        soft_wrap=True,
+        out,
     )
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("n-grams", "in all", "different", "seen once", "slope"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("most frequent", overflow="fold")
+    rows: list[list[str]] = []
     for gram in found.grams:
-        figures = (gram.n, f"{gram.total:,}", f"{gram.distinct:,}", f"{gram.once:,}")
-        top = ", ".join(f"{words} {count}" for words, count in gram.top[:5])
-        table.add_row(*map(str, figures), f"{gram.slope:.2f}", top)
-    console.print(table)
+        counts = (f"{count:,}" for count in (gram.total, gram.distinct, gram.once))
+        rows.append([str(gram.n), *counts, f"{gram.slope:.2f}"])
+    print_table(["n-grams", "in all", "different", "seen once", "slope"], rows, out)
+    say("\nmost frequent:", out)
+    for gram in found.grams:
+        say("  " + ", ".join(f"{words} {count}" for words, count in gram.top[:5]), out)
     stops = ", ".join(f"{word} {count}" for word, count in found.stop_words)
-    console.print(f"\nstop words: {found.stop_share:.0%} of all words: {stops}\n")
-    console.print(zipf_text(found.grams))
+    say(f"\nstop words: {found.stop_share:.0%} of all words: {stops}\n", out)
+    out.print(zipf_text(found.grams), soft_wrap=not out.is_terminal)

@@ -9,12 +9,11 @@ from typing import Annotated, Any
 
 import torch
 import tyro
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from metarnn.cells import check
 from metarnn.cli.cell import find_cell
+from metarnn.cli.table import print_table, say
 from metarnn.cli.tasks import Job, Run, open_run
 from metarnn.gradients.reach import Reach, reach
 from metarnn.graph.files import write
@@ -82,24 +81,15 @@ def _diagnose(
         out, data = out or run / "diagnosis.svg", data or run / "diagnosis.json"
     else:
         found = {name: at_start(name, inputs, width, length, batch, seed) for name in cells}
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console.width = 110
-    shown = Table(box=None, padding=(0, 2, 0, 0))
-    (_, *names), *rows = table(found)
-    shown.add_column("")
-    for name in names:
-        shown.add_column(name, justify="right")
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
+    head, *rows = table(found)
+    print_table(head, rows)
     for name, each in found.items():
-        console.print()
+        say()
         for line in words(each):
-            console.print(f"{name}: {line}")
+            say(f"{name}: {line}")
     if out is not None:
         write(out, svg(found))
-        console.print(f"\ndrawn to {out}")
+        say(f"\ndrawn to {out}")
     if data is not None:
         figures = {name: _figures(each) for name, each in found.items()}
         write(data, json.dumps(figures, indent=1, allow_nan=False))

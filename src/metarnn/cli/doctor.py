@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from metarnn import __version__
+from metarnn.cli.table import console, say
 from metarnn.engines.cpu.compile import FLAGS, cache_folder, find_compiler
 
 
@@ -68,20 +69,23 @@ def doctor() -> None:
         _cache(),
         *(_extra(name, extra) for name, extra in EXTRAS.items()),
     ]
+    out = console()
     table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(style="cyan", overflow="fold")
     table.add_column(overflow="fold")
     for finding in findings:
         table.add_row(*finding[:3])
-    # Paths and device names are data: nothing in them is markup, nothing wants highlighting.
-    console = Console(markup=False, highlight=False)
-    console.print(table)
+    if Measurement.get(out, out.options, table).minimum <= out.width:
+        out.print(table)
+    else:
+        for finding in findings:
+            say(f"{finding.name}: {finding.found}, {finding.meaning}", out)
     wanted = [finding for finding in findings if finding.install]
     if wanted:
-        console.print("\nFor the rest:")
+        out.print("\nFor the rest:")
         for finding in wanted:
-            console.print(f"  {finding.install}  # {finding.name}", soft_wrap=True)
+            out.print(f"  {finding.install}  # {finding.name}", soft_wrap=True)
 
 
 def _threads() -> Finding:

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
+from metarnn.cli.table import console, say
 from metarnn.cli.tasks import open_run
-from metarnn.training.progress import printable, progress
+from metarnn.training.progress import evaluating, printable, progress
 from metarnn.training.world import find_device
 
 
@@ -50,17 +50,18 @@ def evaluate(
         changes["evaluation_batch"] = batch
     place = find_device(device)
     found = open_run(run, **changes)
-    job = found.entry.prepare(found.config, found.folder, progress())
+    show = progress()
+    job = found.entry.prepare(found.config, found.folder, show)
     model = found.weights(job.model).to(place)
     more: dict[str, Any] = {"dynamic": True} if dynamic else {}
     if beam:
         more["search"] = job.task.search
-    with torch.no_grad():
+    with evaluating(show, f"evaluating {split}"), torch.no_grad():
         scores = job.task.evaluate(model, split, **more)
     table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))
     for name, value in scores.items():
         whole = float(value).is_integer()
         table.add_row(name, f"{value:,.0f}" if whole else f"{value:.6f}")
-    Console(markup=False, highlight=False).print(table)
+    console().print(table)
     for line in getattr(found.entry, "footnotes", lambda job: ())(job):
-        print(printable(line))
+        say(printable(line))

@@ -92,6 +92,7 @@ def _stopped(path: Path, number: int) -> int:
 def _learn(data: str, task: str, path: Path, resume: bool, asked: Asked) -> int:
     study = Study(path, asked.minutes)
     show = shows.progress()
+    show.job(lambda report: study.left)
     world = World(device=find_device(asked.device))
     opening: dict[str, Any] = {}
     entry: Any

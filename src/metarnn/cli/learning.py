@@ -19,6 +19,7 @@ from metarnn.cli.report import write_report
 from metarnn.cli.search import best_random, indented, print_verdict, write_found
 from metarnn.cli.searched import runs_of
 from metarnn.cli.study import Study
+from metarnn.cli.table import say
 from metarnn.cli.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, budget
 from metarnn.search.known import KNOWN
@@ -318,13 +319,13 @@ class Learning:
         )
         print()
         print_verdict(verdict)
-        print(f"\n{words}\n")
+        say(f"\n{words}\n")
         for line in samples.lines(self.entry, study.folder):
             print(line)
-        print(f"\nThe study is in {study.path}, the model of {best} in it ready to use:")
+        say(f"\nThe study is in {study.path}, the model of {best} in it ready to use:")
         for line in samples.commands(self.entry, study.path):
             print(f"  {line}")
-        print(f"\nAll of it on a page: {write_report([study.path])}")
+        say(f"\nAll of it on a page: {write_report([study.path])}")
         for searched in (self.searched, Folder(self.searched.path / "random")):
             searched.drop_checkpoints()
 

@@ -11,13 +11,11 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from metarnn.cells import check
 from metarnn.cli import tasks
 from metarnn.cli.rivals import beside
 from metarnn.cli.searched import VERDICT, Searched, problem_of, runs_of, size_of, task_config
+from metarnn.cli.table import print_table, say
 from metarnn.cli.tasks import PLACES
 from metarnn.cli.train import parse
 from metarnn.graph import save, svg, text
@@ -124,6 +122,10 @@ def _run(
     space, options = chosen.chosen(), SearchOptions(**tasks.chosen(SearchOptions, chosen))
     budget = size_of(problem, chosen)
     show.say(f"searching by {options.strategy}, into {folder}")
+    units_judged = len(RIVALS) + 1 + (options.strategy != "random")
+    judged = units_judged * chosen.seeds * chosen.verdict_steps
+    drawn = chosen.random_units * options.candidate_steps if options.strategy != "random" else 0
+    show.job(partial(_left, drawn + judged))
     found = _found(Search(problem, space, settings, options, folder=folder, world=world,
                           progress=show, workers=workers), chosen.resume)  # fmt: skip
     if world.is_first:
@@ -132,10 +134,12 @@ def _run(
     units: dict[str, Unit] = {FOUND: Contender(FILE, found.unit.cell), **RIVALS}
     if options.strategy != "random":
         show.say(f"random search, of {chosen.random_units} units, for comparison")
+        show.job(partial(_left, judged))
         best = best_random(
             problem, space, settings, options, chosen.random_units, folder, world, show, workers
         )
         units[RANDOM] = Contender(FILE, best.unit.cell)
+    show.job(None)
     if workers is not None:
         workers.close()
     if rivals is not None:
@@ -157,9 +161,14 @@ def _run(
         write(folder.path / "verdict.json", json.dumps(verdict.as_dict(), indent=1) + "\n")
         print_verdict(verdict)
         for line in verdict.words():
-            print(line)
-        print(f"saved in {folder}: metarnn train {entry.name} --cell {folder.path / 'cell.json'}")
+            say(line)
+        say(f"saved in {folder}: metarnn train {entry.name} --cell {folder.path / 'cell.json'}")
     return 0
+
+
+def _left(later: int, report: shows.Report) -> float:
+    """Estimate the seconds left of a search: its stage's, and `later` updates at this pace."""
+    return report.left + later * report.elapsed / max(report.step, 1)
 
 
 def _found(search: Search, resume: bool) -> Found:
@@ -221,19 +230,11 @@ def write_found(folder: Folder, found: Found, options: SearchOptions) -> None:
 
 def print_verdict(verdict: Verdict) -> None:
     """The table, with what it is of."""
-    out = Console(markup=False, highlight=False)
-    if not out.is_terminal:
-        out.width = 100
-    head, *lines = verdict.table()
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in head:
-        table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
-    for line in lines:
-        table.add_row(*line)
     count = len(verdict.rows[0].scores)
     seeds = "one seed" if count == 1 else f"{count} seeds, mean ± deviation"
-    out.print(f"trained from scratch, {verdict.steps:,} updates each, on {verdict.split}, {seeds}:")
-    out.print(table)
+    say(f"trained from scratch, {verdict.steps:,} updates each, on {verdict.split}, {seeds}:")
+    head, *lines = verdict.table()
+    print_table(head, lines)
 
 
 def indented(lines: str) -> str:

@@ -1,4 +1,4 @@
-"""Tables that commands put out: to standard output, or as a file."""
+"""Tables and lines that commands put out: as wide as the terminal, or as a file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+from rich.table import Table
+
 from metarnn.graph.files import beside
 from metarnn.tasks.rows import is_number
 from metarnn.training.progress import for_output
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
+
+GAP = 2  # columns between two columns of a table
 
 
 def write(lines: Sequence[Sequence[str]], out: Path | None, about: str) -> None:
@@ -32,3 +37,57 @@ def write(lines: Sequence[Sequence[str]], out: Path | None, about: str) -> None:
 
 def _safe(cell: str) -> str:
     return f"'{cell}" if cell.startswith(FORMULA) and not is_number(cell) else cell
+
+
+def console() -> Console:
+    """Standard output. Names and paths are data: nothing in them is markup."""
+    return Console(markup=False, highlight=False)
+
+
+def say(text: str = "", out: Console | None = None) -> None:
+    """Print lines: wrapped between words in a terminal, as they are elsewhere."""
+    out = out or console()
+    out.print(text, soft_wrap=not out.is_terminal)
+
+
+def print_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    out: Console | None = None,
+    left: Sequence[str] = (),
+) -> None:
+    """Print a table without cutting anything.
+
+    Where a terminal is too narrow, the columns follow below each other in several tables, each
+    with the first column again. Elsewhere the table is as wide as it needs to be.
+
+    Args:
+        left: columns other than the first that are aligned to the left
+    """
+    out = out or console()
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    if not out.is_terminal:
+        out.width = max(out.width, sum(widths) + GAP * len(widths))
+    for numbers in column_groups(widths, out.width):
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False)
+        for k in numbers:
+            justify = "left" if k == 0 or head[k] in left else "right"
+            table.add_column(head[k], justify=justify, overflow="fold")
+        for row in rows:
+            table.add_row(*(row[k] for k in numbers))
+        out.print(table)
+
+
+def column_groups(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Group columns into tables of at most `width`, the first column in each.
+
+    >>> column_groups([5, 10, 10, 10], 30)
+    [[0, 1, 2], [0, 3]]
+    """
+    groups = [[0]]
+    for k in range(1, len(widths)):
+        used = sum(widths[j] + GAP for j in groups[-1])
+        if used + widths[k] > width and len(groups[-1]) > 1:
+            groups.append([0])
+        groups[-1].append(k)
+    return groups

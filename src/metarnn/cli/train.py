@@ -17,6 +17,7 @@ import tyro
 
 from metarnn.cells import check
 from metarnn.cli import tasks
+from metarnn.cli.table import say
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
 from metarnn.tasks.limits import check_limits
@@ -148,7 +149,7 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
             raise OSError(
                 f"{error}. Nothing saved before is lost: {_go_on(entry, folder)}"
             ) from None
-        return _conclude(entry, job, folder, result, world)
+        return _conclude(entry, job, folder, result, world, show)
 
 
 def _introduce(
@@ -160,7 +161,12 @@ def _introduce(
 
 
 def _conclude(
-    entry: Entry[Any], job: Job[Any], folder: Folder, result: Result, world: World
+    entry: Entry[Any],
+    job: Job[Any],
+    folder: Folder,
+    result: Result,
+    world: World,
+    show: shows.Progress,
 ) -> int:
     if not world.is_first:
         return 128 + result.signal if result.signal else 0
@@ -170,14 +176,15 @@ def _conclude(
         return 128 + result.signal
     ended = {"reason": result.reason, "step": result.step}
     write(folder.path / ENDED, json.dumps(ended) + "\n")
-    print(f"ended after {result.step:,} steps, {clock(result.elapsed)} ({result.reason})")
+    say(f"ended after {result.step:,} steps, {clock(result.elapsed)} ({result.reason})")
     job.model.eval()
     split = entry.held_out(job)
-    scores = job.task.evaluate(job.model, split)
-    print(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
+    with shows.evaluating(show, f"evaluating {split}"):
+        scores = job.task.evaluate(job.model, split)
+    say(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
     for line in entry.compare(job, scores):
-        print(printable(line))
-    print(f"saved in {folder}: metarnn evaluate {folder}")
+        say(printable(line))
+    say(f"saved in {folder}: metarnn evaluate {folder}")
     return 0
 
 

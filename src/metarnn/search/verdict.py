@@ -22,7 +22,7 @@ from metarnn.tasks.task import COUNTS, Measure, measure_of
 from metarnn.tasks.unit import META
 from metarnn.training import Folder, Settings, Trainer, World, generators
 from metarnn.training.interrupt import Interrupted, Interruption
-from metarnn.training.progress import SILENT, Named, Progress
+from metarnn.training.progress import SILENT, Progress, Race
 
 VALID = "valid"  # of the scores, the best of the validations, by which nothing is judged
 NO_SCORES = frozenset({*COUNTS, VALID})
@@ -216,6 +216,7 @@ def judge(
     scores: dict[str, list[dict[str, float]]] = {name: [] for name in units}
     sizes: dict[str, int] = {}
     interruption = Interruption()
+    race = Race(progress, options.seeds * len(units))
     with interruption.watched():
         for seed in range(settings.seed, settings.seed + options.seeds):
             for name, unit in units.items():
@@ -226,7 +227,7 @@ def judge(
                 title = f"{name}, seed {seed}:"
                 known = place is not None and (place / SCORES).exists()
                 found, sizes[name] = _trained(
-                    problem, unit, widths[name], own, place, world, Named(progress, title), keep
+                    problem, unit, widths[name], own, place, world, race.next(title), keep
                 )
                 scores[name].append(found)
                 metric = measure_of(problem.whole, found).name

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from metarnn.tasks.watch import watched
+
+BAR = (8, 20)  # columns of a bar, at least and at most
 QUIET_SECONDS = 10.0  # between two plain lines, of those that no validation asks for
 
 
@@ -28,15 +32,49 @@ class Report:
         """Seconds that the training will still take, if it goes on like this."""
         return self.elapsed * (1 - self.done) / self.done if self.done > 0 else math.inf
 
-    def __str__(self) -> str:
+    def scores(self) -> list[str]:
+        """Each score with its name; without a penalty the loss is the nll, and said once."""
         loss = self.numbers.get("loss")
-        shown = "  ".join(
-            f"{name} {value:.4g}"
-            for name, value in self.numbers.items()
-            if name == "loss" or value != loss  # without a penalty the loss is the nll
-        )
-        begin = f"{self.name} " if self.name else ""
-        return f"{begin}step {self.step:>6}  {shown}  {rate(self.speed)}  {clock(self.left)} left"
+        shown = {k: v for k, v in self.numbers.items() if k == "loss" or v != loss}
+        return [f"{name} {value:.4g}" for name, value in shown.items()]
+
+
+Left = Callable[[Report], float]  # seconds left of a job, of whose parts one stands as reported
+
+
+def line(report: Report, left: float, width: int | None = None) -> str:
+    """Describe a report in one line of at most `width` columns; None for all of it, without a bar.
+
+    Nothing is cut: what matters less is left out where there is no room for it.
+
+    >>> report = Report(50, 0.5, 10.0, 950.0, {"loss": 1.25, "perplexity": 3.5}, "lstm:")
+    >>> line(report, 75.0, 60)
+    'lstm:  step 50  ━━━━━━━━─────────  50%  loss 1.25  1:15 left'
+    >>> line(report, 75.0)
+    'lstm:  step 50  loss 1.25  perplexity 3.5  950 tokens/s  1:15 left'
+    """
+    first, *more = report.scores() or [""]
+    parts = {
+        "name": report.name,
+        "step": f"step {report.step}" if report.step else "",
+        "bar": "" if width is None else "━" * BAR[0],
+        "share": f"{report.done:.0%}" if width is not None or not report.step else "",
+        "score": first,
+        "scores": "  ".join(more),
+        "speed": rate(report.speed) if report.speed else "",
+        "left": f"{clock(max(left, 0.0))} left",
+    }
+    for dispensable in ("scores", "speed", "step", "bar", "share", "score", "name"):
+        length = len("  ".join(filter(None, parts.values())))
+        if width is None or length <= width:
+            break
+        parts[dispensable] = ""
+    if parts["bar"] and width is not None:
+        length = len("  ".join(filter(None, parts.values())))
+        columns = min(BAR[1], BAR[0] + width - length)
+        full = min(int(columns * report.done), columns)
+        parts["bar"] = "━" * full + "─" * (columns - full)
+    return "  ".join(filter(None, parts.values()))
 
 
 class Progress(Protocol):
@@ -49,6 +87,10 @@ class Progress(Protocol):
     def show(self, report: Report) -> None: ...
 
     def say(self, text: str) -> None: ...
+
+    def job(self, left: Left | None) -> None:
+        """Show the time left of a job, of which what is shown is a part; None for the part's."""
+        ...
 
 
 def printable(text: str) -> str:
@@ -80,29 +122,70 @@ class Silent:
     def say(self, text: str) -> None:
         pass
 
+    def job(self, left: Left | None) -> None:
+        pass
+
 
 SILENT = Silent()
 
 
-class Named(Silent):
-    """One of many trainings: shows it under a name, and says nothing."""
+class Race:
+    """Trainings one after the other, shown as one: their share and their time are of all of them.
 
-    def __init__(self, progress: Progress, name: str) -> None:
-        self.progress, self.name = progress, name
+    Those that were done before the first one shown do not count.
+    """
+
+    def __init__(self, progress: Progress, count: int) -> None:
+        self.progress, self.count = progress, count
+        self._begun = 0  # trainings, this one included
+        self._first = 0  # the first that took time
+        self._began = 0.0
+
+    def next(self, name: str) -> Progress:
+        """Where the next training is shown, under a name."""
+        self._begun += 1
+        return Named(self, name)
+
+    def show(self, report: Report) -> None:
+        now = time.monotonic()
+        if not self._first:
+            self._first, self._began = self._begun, now - report.elapsed
+        share = self._begun - self._first + report.done
+        done = share / (self.count - self._first + 1)
+        self.progress.show(replace(report, done=done, elapsed=now - self._began))
+
+
+class Named(Silent):
+    """One of several trainings: shows it under a name, and says nothing."""
+
+    def __init__(self, race: Race, name: str) -> None:
+        self.race, self.name = race, name
 
     def __enter__(self) -> Progress:
-        self.progress.__enter__()
+        self.race.progress.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.progress.__exit__(*error)
+        self.race.progress.__exit__(*error)
 
     def show(self, report: Report) -> None:
         first = dict(list(report.numbers.items())[:1])  # a line has room for no more
-        self.progress.show(replace(report, numbers=first, name=self.name))
+        self.race.show(replace(report, numbers=first, name=self.name))
 
 
-class Lines(Silent):
+class Clocked(Silent):
+    """Knows the time left of the job, where one was set."""
+
+    _job: Left | None = None
+
+    def job(self, left: Left | None) -> None:
+        self._job = left
+
+    def left(self, report: Report) -> float:
+        return report.left if self._job is None else self._job(report)
+
+
+class Lines(Clocked):
     """Plain lines, for a file or a pipe."""
 
     def __init__(self) -> None:
@@ -114,42 +197,63 @@ class Lines(Silent):
         ends = report.done >= 1 and not report.name
         if now - self._last >= QUIET_SECONDS or ends:
             self._last = now
-            self.say(str(report))
+            self.say(line(report, self.left(report)))
 
     def say(self, text: str) -> None:
         print(printable(text), file=sys.stderr, flush=True)
 
 
-class Live(Silent):
-    """A bar that moves, in a terminal."""
+class Live(Clocked):
+    """A line with a bar that moves, in a terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Any = None) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-        from rich.progress import Progress as Bar
+        from rich.live import Live as Display
 
-        columns = ("{task.description}", BarColumn(20), TaskProgressColumn())
-        self._bar: Any = Bar(
-            *columns,
-            TextColumn("{task.fields[text]}", markup=False),
-            console=Console(stderr=True, markup=False, highlight=False),
-            transient=True,
+        self.console = console or Console(stderr=True, markup=False, highlight=False)
+        self._new: Callable[[], Any] = lambda: Display(
+            console=self.console, get_renderable=self._line, transient=True
         )
+        self._display: Any = None
+        self._entered = 0  # an evaluation may be shown within a training
+        self._report: Report | None = None
+
+    def _line(self) -> Any:
+        from rich.text import Text
+
+        report = self._report
+        width = self.console.width - 1  # in the last column some terminals wrap
+        return Text("" if report is None else line(report, self.left(report), width))
 
     def __enter__(self) -> Progress:
-        self._bar.start()
-        self._task = self._bar.add_task("", total=1.0, text="")
+        self._entered += 1
+        if self._entered == 1:
+            self._report, self._display = None, self._new()
+            self._display.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-        self._bar.remove_task(self._task)  # the next training has a bar of its own
+        self._entered -= 1
+        if not self._entered:
+            self._display.stop()
 
     def show(self, report: Report) -> None:
-        self._bar.update(self._task, completed=report.done, text=str(report))
+        self._report = report
 
     def say(self, text: str) -> None:
-        self._bar.console.print(printable(text))
+        self.console.print(printable(text))
+
+
+@contextmanager
+def evaluating(progress: Progress, title: str) -> Generator[None]:
+    """Show how far the evaluation within is."""
+    began = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        progress.show(Report(0, done / total, time.monotonic() - began, 0.0, name=title))
+
+    with progress, watched(show):
+        yield
 
 
 class Reading:

@@ -17,6 +17,7 @@ from metarnn.tasks.classification.examples import Dataset, Part
 from metarnn.tasks.classification.model import Classifier
 from metarnn.tasks.shuffle import ShuffledBatches
 from metarnn.tasks.task import Loss, Measure, Shard
+from metarnn.tasks.watch import counted
 
 
 @dataclass
@@ -157,7 +158,7 @@ class ClassificationTask:
 
     def _evaluate_ctc(self, model: nn.Module, part: Part) -> dict[str, float]:
         device, losses, wrong, whole, total = next(model.parameters()).device, 0.0, 0, 0, 0
-        for numbers in _chunks(part, self.evaluation_batch):
+        for numbers in counted(_chunks(part, self.evaluation_batch)):
             batch = collate(part, numbers).to(device)
             logits = model(batch.x, batch.lengths, batch.times).float()
             losses += float(_ctc(logits, batch).sum())
@@ -203,7 +204,7 @@ def predict(model: nn.Module, part: Part, batch: int = 128) -> list[Any]:
     device = next(model.parameters()).device
     assert isinstance(model, Classifier)
     kind, found = model.scheme.kind, {}
-    for numbers in _chunks(part, batch):
+    for numbers in counted(_chunks(part, batch)):
         b = collate(part, numbers).to(device)
         logits = model(b.x, b.lengths, b.times).double()
         if kind == "ctc":

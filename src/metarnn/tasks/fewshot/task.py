@@ -14,6 +14,7 @@ from metarnn.meta import Episode, Joint, Learner, accuracy, fine_tuning, score
 from metarnn.meta.learners import Adapting
 from metarnn.tasks.fewshot.family import SPLITS, Family
 from metarnn.tasks.task import Loss, Shard
+from metarnn.tasks.watch import counted
 
 TOGETHER = 100  # tasks of an evaluation that are computed at once
 TUNING = 200  # tasks that a rate of fine-tuning is chosen on
@@ -133,13 +134,13 @@ class FewShotTask:
         every = list(self.episodes(split))
         classes = self.family.criterion == "cross_entropy"
         name = "nll" if classes else "mse"
-        last = score(model, every, steps[-1] if steps else None)
+        last = score(model, counted(every), steps[-1] if steps else None)
         found |= {name: last.mean, f"{name}_interval": last.interval}
         if classes:
-            right = score(model, every, steps[-1] if steps else None, accuracy)
+            right = score(model, counted(every), steps[-1] if steps else None, accuracy)
             found |= {"accuracy": right.mean, "accuracy_interval": right.interval}
         for count in steps[:-1]:
-            each = score(model, every, count)
+            each = score(model, counted(every), count)
             found[f"{name}_after_{count}"] = each.mean
             found[f"{name}_after_{count}_interval"] = each.interval
         found |= {"tasks": last.tasks, "transductive": float(last.transductive)}

@@ -17,6 +17,7 @@ from metarnn.tasks.forecasting.model import Forecaster
 from metarnn.tasks.forecasting.windows import Window, Windows
 from metarnn.tasks.shuffle import ShuffledBatches
 from metarnn.tasks.task import Loss, Shard
+from metarnn.tasks.watch import counted
 
 VALIDATION = 2000  # windows are enough to compare one validation with the next
 
@@ -92,7 +93,8 @@ class ForecastingTask:
     ) -> tuple[Scores, int]:
         scores = Scores(self.windows)
         origins = self.windows.origins(split, stride)
-        for part in np.array_split(origins, max(-(-len(origins) // self.evaluation_batch), 1)):
+        count = max(-(-len(origins) // self.evaluation_batch), 1)
+        for part in counted(np.array_split(origins, count)):
             window = self.windows.at(part)
             if not isinstance(model, Forecaster):
                 scores.add(window, model(window))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from metarnn.layers.nested import select
+from metarnn.tasks import watch
 from metarnn.tasks.language.corpus import Split
 from metarnn.tasks.language.model import detached, restart
 from metarnn.tasks.language.vocabulary import BOS, PAD, Vocabulary
@@ -150,6 +151,7 @@ def _segments(
 
     lanes = [lane for lane in (take() for _ in range(batch)) if lane is not None]
     columns: Tensor | None = None
+    done = 0
     while lanes:
         steps = min(length, max(lane.left for lane in lanes))
         inputs = np.full((steps, len(lanes)), PAD, np.int64)
@@ -163,7 +165,9 @@ def _segments(
         tensors = (torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device))
         yield lanes, fresh, columns, *tensors
         for lane in lanes:
+            done += min(steps, lane.left)
             lane.place += min(steps, lane.left)
+        watch.report(done, int(bounds[-1] - bounds[0]))
         going = [lane if lane.left else take() for lane in lanes]
         kept = [column for column, lane in enumerate(going) if lane is not None]
         columns = None if len(kept) == len(lanes) else torch.tensor(kept, device=device)

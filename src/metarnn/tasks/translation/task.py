@@ -19,6 +19,7 @@ from metarnn.tasks.translation.batches import Batch, BucketedBatches, make_batch
 from metarnn.tasks.translation.corpus import ParallelCorpus, Split
 from metarnn.tasks.translation.model import EncoderDecoder, Feed
 from metarnn.tasks.translation.translate import Translation, translate
+from metarnn.tasks.watch import counted
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class TranslationTask:
         model.eval()
         try:
             with torch.no_grad():
-                for at in range(0, len(order), self.evaluation_batch):
+                for at in counted(range(0, len(order), self.evaluation_batch)):
                     mine = order[at : at + self.evaluation_batch]
                     source = [split.source[k] for k in mine]
                     nll, _ = _call(model, make_batch(source, [split.target[k] for k in mine]))

@@ -14,6 +14,7 @@ from metarnn.decoding import Search
 from metarnn.tasks.language.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from metarnn.tasks.translation.batches import make_batch
 from metarnn.tasks.translation.model import EncoderDecoder
+from metarnn.tasks.watch import counted
 
 NOTHING = np.zeros(0, np.int64)
 
@@ -80,7 +81,7 @@ def translate(
         return " ".join(said)
 
     try:
-        for at in range(0, len(order), batch):
+        for at in counted(range(0, len(order), batch)):
             mine = order[at : at + batch]
             inputs = make_batch([numbers[k] for k in mine], [NOTHING] * len(mine))
             with torch.no_grad():

@@ -50,7 +50,7 @@ def evaluate(
         changes["evaluation_batch"] = batch
     place = find_device(device)
     found = open_run(run, **changes)
-    job = found.entry.prepare(found.config, found.folder, progress())
+    job = found.prepare(progress())
     model = found.weights(job.model).to(place)
     more: dict[str, Any] = {"dynamic": True} if dynamic else {}
     if beam:

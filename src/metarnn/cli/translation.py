@@ -28,7 +28,7 @@ from metarnn.tasks.translation.model import recurrent_layers
 from metarnn.tasks.translation.part import parted
 from metarnn.tasks.translation.presets import PRESETS
 from metarnn.tasks.unit import moved, name_of, saved
-from metarnn.training import Folder
+from metarnn.training import Folder, generators
 from metarnn.training.progress import SILENT, Progress
 
 SOURCE, TARGET = "source.json", "target.json"
@@ -112,7 +112,9 @@ class TranslationEntry:
             max_length=config.max_length or _longest(corpus),
         )
         task = _task(corpus, config)
-        return Job(config, task, build_model(corpus.source, corpus.target, given))
+        with generators.seeded(config.seed):
+            model = build_model(corpus.source, corpus.target, given)
+        return Job(config, task, model)
 
     def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
         corpus = _corpus(config, None, show)
@@ -198,7 +200,6 @@ def _corpus(config: Config, folder: Folder | None, show: Progress) -> ParallelCo
         max_size=config.max_size or None,
         longest=config.longest,
         vocabularies=known,
-        seed=config.seed,
     )
     for name, split in corpus.splits.items():
         show.say(split.describe(name))

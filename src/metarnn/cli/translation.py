@@ -186,7 +186,7 @@ def _longest(corpus: ParallelCorpus) -> int:
 
 def _corpus(config: Config, folder: Folder | None, show: Progress) -> ParallelCorpus:
     known = None
-    if folder is not None and (folder.path / SOURCE).exists():
+    if folder is not None and (folder.path / TARGET).exists():
         known = vocabularies(folder)
     corpus = load(
         config.data,
@@ -215,10 +215,14 @@ def _options(config: Config, folder: Folder | None) -> ModelOptions:
     options = ModelOptions(**chosen(ModelOptions, config))
     if folder is None:
         return options
-    # A run has its own copies of cells that came from files.
-    kept = {name: str(folder.path / file) for name, file in CELLS.items()}
-    decoder = moved(options.decoder_cell or options.cell, kept["decoder"])
-    return replace(options, cell=moved(options.cell, kept["encoder"]), decoder_cell=decoder)
+    # A run has its own copies of cells that came from files, unless it was killed before.
+    names = {"encoder": options.cell, "decoder": options.decoder_cell or options.cell}
+    copies = {part: folder.path / file for part, file in CELLS.items()}
+    cells = {
+        part: moved(name, str(copies[part])) if copies[part].exists() else name
+        for part, name in names.items()
+    }
+    return replace(options, cell=cells["encoder"], decoder_cell=cells["decoder"])
 
 
 ENTRY = TranslationEntry()

@@ -64,8 +64,8 @@ class Split:
         changed = sorted(n for n in names if stored.parts.get(n) != self.parts.get(n))
         raise ValueError(
             f"{data} has changed since the run in {folder} began: other examples in "
-            f"{', '.join(changed)}. Its scores would mix examples of training with others. "
-            "Restore the data, or train anew"
+            f"{', '.join(changed)}. A score would be of other examples, some of them perhaps "
+            "trained on. Restore the data, or train anew"
         )
 
 

@@ -27,7 +27,7 @@ from metarnn.tasks.classification.metrics import confusion, f1
 from metarnn.tasks.classification.part import parted
 from metarnn.tasks.pretrained import MODEL, describe, described
 from metarnn.tasks.unit import name_of
-from metarnn.training import Folder
+from metarnn.training import Folder, generators
 from metarnn.training.progress import SILENT, Progress
 
 SHOWN = 20  # classes whose confusion a person can read
@@ -101,7 +101,8 @@ class ClassificationEntry:
         if known is not None and config.cell.endswith(".json"):
             # A run has its own copy of a cell from a file.
             options = replace(options, cell=known.options.cell)
-        model = fitting(lambda: build_model(data.scheme, options), folder)
+        with generators.seeded(config.seed):
+            model = fitting(lambda: build_model(data.scheme, options), folder)
         options = model.options
         config = replace(config, width=options.width, params="", patch=options.patch)
         return Job(config, task, model)
@@ -117,7 +118,7 @@ class ClassificationEntry:
             sized = replace(options, cell=name_of(unit), width=width, params="")
             return build_model(data.scheme, sized, unit)
 
-        weights, structure = (_task(part, config) for part in parted(data, share, config.seed))
+        weights, structure = (_task(part, config) for part in parted(data, share))
         return Problem(weights, structure, _task(data, config), model)
 
     def model(self, config: Config, folder: Folder) -> Classifier:
@@ -161,7 +162,6 @@ def _load(config: Config, scheme: Scheme | None, show: Progress) -> Dataset:
         pixels=config.pixels,
         split=config.split,
         scheme=scheme,
-        seed=config.seed,
     )
     show.say(_introduction(data))
     return data

@@ -140,14 +140,15 @@ def of_run(run: Path, length: int, batch: int) -> Reach:
 
 def opened(run: Path, length: int, batch: int, show: Progress) -> tuple[Run[Any], Job[Any]]:
     """A run whose batches have this size, on the CPU."""
-    keys = open_run(run).config
+    own = open_run(run)
+    keys = own.config
     changes: dict[str, Any] = {"batch": batch, "accumulate": 1, "device": "cpu"}
-    if hasattr(keys, "length"):
+    if own.entry.name == "lm":  # elsewhere a length is one of the data
         changes["length"] = length
     if getattr(keys, "online", False):
         changes["online"] = False
     found = open_run(run, **changes)
-    return found, found.entry.prepare(found.config, found.folder, show)
+    return found, found.prepare(show)
 
 
 def of_model(job: Job[Any], model: nn.Module, length: int) -> Reach:

@@ -51,7 +51,7 @@ def evaluate(
     place = find_device(device)
     found = open_run(run, **changes)
     show = progress()
-    job = found.entry.prepare(found.config, found.folder, show)
+    job = found.prepare(show)
     model = found.weights(job.model).to(place)
     more: dict[str, Any] = {"dynamic": True} if dynamic else {}
     if beam:

@@ -102,7 +102,7 @@ def _write_cost(run: Path, model: Classifier, content: bytes) -> None:
     import onnxruntime  # pyright: ignore[reportMissingImports]
 
     found = open_run(run, device="cpu")
-    job = found.entry.prepare(found.config, found.folder)
+    job = found.prepare()
     name = found.entry.held_out(job)
     part, session = job.task.data[name], onnxruntime.InferenceSession(content)
     right = {"": 0, " with bytes": 0}

@@ -26,7 +26,7 @@ from metarnn.tasks.fewshot import (
 )
 from metarnn.tasks.fewshot.dynamics import SYSTEMS
 from metarnn.tasks.fewshot.presets import PRESETS
-from metarnn.training import Folder
+from metarnn.training import Folder, generators
 from metarnn.training.progress import SILENT, Progress
 
 FAMILY = "family.json"
@@ -98,7 +98,9 @@ class FewShotEntry:
         show.say(f"{config.family}: making or reading its tasks")
         task = FewShotTask(_family(config), **chosen(FewShotTask, config, "family"))
         options = _options(config)
-        return Job(config, task, fitting(lambda: build_learner(task.family, options), folder))
+        with generators.seeded(config.seed):
+            learner = fitting(lambda: build_learner(task.family, options), folder)
+        return Job(config, task, learner)
 
     def model(self, config: Config, folder: Folder) -> Learner:
         tasks, options = family(config, folder), _options(config)
@@ -149,12 +151,12 @@ def _family(config: Config) -> Family:
     if c.family == "sinusoid":
         return Sinusoids()
     if c.family in SYSTEMS:
-        return Dynamics(c.family, c.history, c.horizon, c.noise, c.fresh, seed=c.seed)
+        return Dynamics(c.family, c.history, c.horizon, c.noise, c.fresh)
     if c.family == "waves":
-        return waves(c.ways, length=c.length or 32, seed=c.seed)
+        return waves(c.ways, length=c.length or 32)
     if c.family == "characters":
-        return characters(c.data or "stdlib", c.length or 64, c.seed)
-    return from_folder(c.data, c.ways, length=c.length, image=c.image, seed=c.seed)
+        return characters(c.data or "stdlib", c.length or 64)
+    return from_folder(c.data, c.ways, length=c.length, image=c.image)
 
 
 def _options(config: Config) -> LearnerOptions:

@@ -22,7 +22,7 @@ from metarnn.tasks.forecasting import (
 from metarnn.tasks.forecasting.part import parted
 from metarnn.tasks.pretrained import MODEL, describe, described
 from metarnn.tasks.unit import name_of
-from metarnn.training import Folder
+from metarnn.training import Folder, generators
 from metarnn.training.progress import SILENT, Progress
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -127,8 +127,9 @@ class ForecastingEntry:
         if known is not None and config.cell.endswith(".json"):
             # A run has its own copy of a cell from a file.
             options = replace(options, cell=known.options.cell)
-        model = fitting(lambda: build_model(windows.scheme, options), folder)
-        model.start(windows)
+        with generators.seeded(config.seed):
+            model = fitting(lambda: build_model(windows.scheme, options), folder)
+            model.start(windows)
         options = model.options
         changes = {"width": options.width, "patch": options.patch, "params": ""}
         return Job(replace(config, lookback=windows.scheme.lookback, **changes), task, model)

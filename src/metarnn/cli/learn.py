@@ -17,6 +17,7 @@ from metarnn.cli.study import LEARN, Study, fingerprint, machine, versions
 from metarnn.graph.files import document
 from metarnn.tasks.language.model import parse_count
 from metarnn.tasks.look import Finding, look
+from metarnn.tasks.split import Split
 from metarnn.training import Folder, config, generators
 from metarnn.training import progress as shows
 from metarnn.training.interrupt import Interrupted
@@ -113,6 +114,7 @@ def _learn(data: str, task: str, path: Path, resume: bool, asked: Asked) -> int:
     generators.seed_all(chosen.seed)
     problem = entry.problem(task_config(entry, chosen), chosen.structure_share, show)
     with study.folder.locked(resume=resume):
+        Split.of(problem.whole).keep(path, chosen.data, begun=not opening)
         if opening:
             save_search(study, entry, chosen)
             study.note(**opening)

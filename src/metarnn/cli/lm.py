@@ -28,7 +28,7 @@ from metarnn.tasks.language.part import parted
 from metarnn.tasks.language.presets import PRESETS
 from metarnn.tasks.pretrained import describe
 from metarnn.tasks.unit import name_of
-from metarnn.training import Folder
+from metarnn.training import Folder, generators
 from metarnn.training.progress import SILENT, Progress, Reading
 
 VOCABULARY, CELL = "vocabulary.json", "cell.json"
@@ -114,7 +114,9 @@ class LanguageEntry:
         task = _task(corpus, config)
         options, size = _options(config, folder), len(corpus.vocabulary)
         config = replace(config, width=solved(size, options).width, params="")
-        return Job(config, task, fitting(lambda: build_model(size, options), folder))
+        with generators.seeded(config.seed):
+            model = fitting(lambda: build_model(size, options), folder)
+        return Job(config, task, model)
 
     def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
         corpus = _corpus(config, None, show)
@@ -169,7 +171,6 @@ def _corpus(config: Config, folder: Folder | None, show: Progress) -> Corpus:
         min_frequency=config.min_frequency,
         max_size=config.max_size or None,
         vocabulary=known,
-        seed=config.seed,
         progress=Reading(show),
     )
 

@@ -24,7 +24,7 @@ WRITTEN = 400  # tokens of text
 def lines(entry: Any, folder: Folder) -> Iterable[str]:
     """A sample of what the model of a run folder makes."""
     run = open_run(folder.path)
-    job = entry.prepare(run.config, folder)
+    job = run.prepare()
     run.weights(job.model)
     with torch.no_grad():
         yield from SAMPLES[entry.name](job)

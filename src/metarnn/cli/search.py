@@ -32,6 +32,7 @@ from metarnn.search.verdict import (
     judge,
 )
 from metarnn.search.workers import Workers
+from metarnn.tasks.split import Split
 from metarnn.tasks.unit import FILE
 from metarnn.training import Folder, Settings, config
 from metarnn.training import progress as shows
@@ -77,6 +78,7 @@ def _search(entry: Any, chosen: Any, world: World) -> int:
     with folder.locked(resume=chosen.resume) if world.is_first else nullcontext():
         world.tell(None)
         if world.is_first:
+            Split.of(problem.whole).keep(folder.path, chosen.data, begun=folder.last.exists())
             config.save(folder.config, f"search-{entry.name}", chosen, PLACES)
         try:
             with (

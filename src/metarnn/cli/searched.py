@@ -18,6 +18,7 @@ from metarnn.search.problem import Problem, Unit
 from metarnn.search.unit_space import OPERATIONS, SLOTS
 from metarnn.search.verdict import RIVALS, Keep, VerdictOptions
 from metarnn.tasks.language.model import count_parameters, parse_count
+from metarnn.tasks.split import Split
 from metarnn.tasks.unit import name_of
 from metarnn.training import Folder, Settings, config, generators
 from metarnn.training.progress import SILENT, Progress
@@ -121,11 +122,13 @@ def size_of(problem: Problem, chosen: Any) -> int:
 
 def runs_of(entry: Any, chosen: Any, problem: Problem) -> Keep:
     """What makes each training of a verdict a run of its task."""
+    split = Split.of(problem.whole)  # one for all seeds
 
     def keep(folder: Folder, unit: Unit, width: int, settings: Settings, model: nn.Module) -> None:
         keys = {**tasks.chosen(Settings, settings), **problem.decided}
         keys |= {"cell": name_of(unit), "width": width, "params": ""}
         own = replace(task_config(entry, chosen), **keys)
+        split.keep(folder.path, own.data, begun=folder.last.exists())
         config.save(folder.config, entry.name, own, PLACES)
         entry.save(Job(own, problem.whole, model), folder)
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from metarnn.cells import check
 from metarnn.tasks.affordable import affordable
+from metarnn.tasks.split import Split
 from metarnn.training import Folder, Settings, checkpoint, config
 from metarnn.training.progress import SILENT, Progress
 
@@ -113,6 +114,14 @@ class Run(Generic[C]):
     folder: Folder
     entry: Entry[C]
     config: C
+    own_data: bool = True  # those it was trained on, split as they were then
+
+    def prepare(self, show: Progress = SILENT) -> Job[C]:
+        """The task and the model of the run; refused where its data have changed."""
+        job = self.entry.prepare(self.config, self.folder, show)
+        if self.own_data:
+            Split.of(job.task).verify(self.folder.path, str(getattr(self.config, "data", "")))
+        return job
 
     def weights(self, model: nn.Module) -> nn.Module:
         """The model with what it has learned."""
@@ -133,7 +142,7 @@ def open_run(path: str | os.PathLike[str], **changes: Any) -> Run[Any]:
     keys = config.read(folder.config)
     entry = find(str(keys.pop("task", "")))
     found = config.from_keys(entry.kind, {**keys, **changes}, str(folder.config))
-    return Run(folder, entry, found)
+    return Run(folder, entry, found, own_data=changes.keys().isdisjoint(("data", "split")))
 
 
 def new_folder(name: str, below: Path = Path("runs")) -> Path:

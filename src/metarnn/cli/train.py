@@ -21,7 +21,8 @@ from metarnn.cli.table import say
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
 from metarnn.tasks.limits import check_limits
-from metarnn.training import Folder, FolderError, Result, Trainer, config, generators
+from metarnn.tasks.split import Split
+from metarnn.training import Folder, FolderError, Result, Trainer, config
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
 from metarnn.training.progress import clock, printable, scores_in_words
@@ -125,7 +126,6 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
     if world.is_first and not resume and folder.exists():
         raise FolderError(_taken(folder))
     known = folder if resume else None
-    generators.seed_all(chosen.seed)
     # What is prepared once and kept, such as a large text numbered, is not prepared by all at once.
     show = shows.progress() if world.is_first else shows.SILENT
     job = entry.prepare(chosen, known, show) if world.is_first else None
@@ -138,6 +138,8 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
             if _torchrun():
                 write(folder.path / MARK, _torchrun())
             (folder.path / ENDED).unlink(missing_ok=True)
+            data = str(getattr(job.config, "data", ""))
+            Split.of(job.task).keep(folder.path, data, begun=resumed)
             config.save(folder.config, entry.name, job.config, PLACES)
             entry.save(job, folder)
         _introduce(entry, job, folder, trainer, show)

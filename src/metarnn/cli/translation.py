@@ -27,7 +27,7 @@ from metarnn.tasks.translation.model import recurrent_layers
 from metarnn.tasks.translation.part import parted
 from metarnn.tasks.translation.presets import PRESETS
 from metarnn.tasks.unit import moved, name_of, saved
-from metarnn.training import Folder
+from metarnn.training import Folder, generators
 from metarnn.training.progress import SILENT, Progress
 
 SOURCE, TARGET = "source.json", "target.json"
@@ -111,7 +111,8 @@ class TranslationEntry:
             max_length=config.max_length or _longest(corpus),
         )
         task = _task(corpus, config)
-        model = fitting(lambda: build_model(corpus.source, corpus.target, given), folder)
+        with generators.seeded(config.seed):
+            model = fitting(lambda: build_model(corpus.source, corpus.target, given), folder)
         return Job(config, task, model)
 
     def problem(self, config: Config, share: float, show: Progress = SILENT) -> Problem:
@@ -184,7 +185,7 @@ def _longest(corpus: ParallelCorpus) -> int:
 
 def _corpus(config: Config, folder: Folder | None, show: Progress) -> ParallelCorpus:
     known = None
-    if folder is not None and (folder.path / SOURCE).exists():
+    if folder is not None and (folder.path / TARGET).exists():
         known = vocabularies(folder)
     corpus = load(
         config.data,
@@ -198,7 +199,6 @@ def _corpus(config: Config, folder: Folder | None, show: Progress) -> ParallelCo
         max_size=config.max_size or None,
         longest=config.longest,
         vocabularies=known,
-        seed=config.seed,
     )
     for name, split in corpus.splits.items():
         show.say(split.describe(name))
@@ -214,10 +214,14 @@ def _options(config: Config, folder: Folder | None) -> ModelOptions:
     options = ModelOptions(**chosen(ModelOptions, config))
     if folder is None:
         return options
-    # A run has its own copies of cells that came from files.
-    kept = {name: str(folder.path / file) for name, file in CELLS.items()}
-    decoder = moved(options.decoder_cell or options.cell, kept["decoder"])
-    return replace(options, cell=moved(options.cell, kept["encoder"]), decoder_cell=decoder)
+    # A run has its own copies of cells that came from files, unless it was killed before.
+    names = {"encoder": options.cell, "decoder": options.decoder_cell or options.cell}
+    copies = {part: folder.path / file for part, file in CELLS.items()}
+    cells = {
+        part: moved(name, str(copies[part])) if copies[part].exists() else name
+        for part, name in names.items()
+    }
+    return replace(options, cell=cells["encoder"], decoder_cell=cells["decoder"])
 
 
 ENTRY = TranslationEntry()

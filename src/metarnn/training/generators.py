@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy
@@ -14,6 +16,18 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)  # those of every GPU too
     random.seed(seed)
     numpy.random.seed(seed % 2**32)  # noqa: NPY002  # the global one is what others draw from
+
+
+@contextmanager
+def seeded(seed: int) -> Generator[None]:
+    """Seed all generators inside, and restore their states after: what is drawn inside follows from
+    the seed alone, whatever was drawn before."""
+    before = states()
+    seed_all(seed)
+    try:
+        yield
+    finally:
+        restore(before)
 
 
 def states() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from metarnn.tasks.classification import metrics
 from metarnn.tasks.classification.examples import Dataset, Part
 from metarnn.tasks.classification.model import Classifier
 from metarnn.tasks.shuffle import ShuffledBatches
+from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Measure, Shard
 from metarnn.tasks.watch import counted
 
@@ -98,6 +100,10 @@ class ClassificationTask:
         }
         return named.get(self.data.scheme.kind, Measure("accuracy", True, plain))
 
+    def contents(self) -> dict[str, Iterator[Piece]]:
+        """The examples of each split, for `Split.of`."""
+        return {name: _contents(part) for name, part in self.data.parts.items()}
+
     @property
     def batches_per_epoch(self) -> float:
         return len(self.data["train"]) / self.batch
@@ -169,6 +175,13 @@ class ClassificationTask:
         n = len(part)
         scores = {"nll": losses / n, "label_error_rate": wrong / max(total, 1)}
         return {**scores, "all_right": whole / n, "examples": n}
+
+
+def _contents(part: Part) -> Iterator[Piece]:
+    for x, y in zip(part.x, part.y, strict=True):
+        yield x.tobytes()
+        yield np.asarray(-1 if y is None else y).tobytes()
+    yield from (times.tobytes() for times in part.times or ())
 
 
 def _ctc(logits: Tensor, batch: Batch) -> Tensor:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from torch import Generator
+from torch import Generator, Tensor
 
 from metarnn.cells import check
 from metarnn.meta import Episode, Joint, Learner, accuracy, fine_tuning, score
 from metarnn.meta.learners import Adapting
 from metarnn.tasks.fewshot.family import SPLITS, Family
+from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Shard
 from metarnn.tasks.watch import counted
 
@@ -97,6 +98,11 @@ class FewShotTask:
         costs = model(batch.to(next(model.parameters()).device))
         return Loss(costs.mean(), len(costs))
 
+    def contents(self) -> dict[str, Iterator[Piece]]:
+        """The examples of each split, for `Split.of`; none of a family that is generated."""
+        named = getattr(self.family, "bank", None) or getattr(self.family, "texts", {})
+        return {split: _contents(examples) for split, examples in named.items()}
+
     def episodes(self, split: str = "test") -> Iterator[Episode]:
         """Those that are scored, the same each time."""
         check.one_of("split", split, SPLITS)
@@ -150,3 +156,9 @@ class FewShotTask:
 def _steps(model: Learner) -> bool:
     """Whether it adapts by steps."""
     return isinstance(model, Adapting) or bool(getattr(model, "steps", 0))
+
+
+def _contents(examples: Mapping[str, Tensor]) -> Iterator[Piece]:
+    for name, values in examples.items():
+        yield name.encode(errors="surrogatepass")
+        yield values.numpy().tobytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ from metarnn.tasks.forecasting.baselines import Baseline
 from metarnn.tasks.forecasting.likelihoods import LEVELS
 from metarnn.tasks.forecasting.metrics import Scores
 from metarnn.tasks.forecasting.model import Forecaster
-from metarnn.tasks.forecasting.windows import Window, Windows
+from metarnn.tasks.forecasting.windows import SPLITS, Window, Windows
 from metarnn.tasks.shuffle import ShuffledBatches
+from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Shard
 from metarnn.tasks.watch import counted
 
@@ -50,6 +51,17 @@ class ForecastingTask:
     @property
     def batches_per_epoch(self) -> float:
         return len(self.windows.origins("train")) / self.batch
+
+    def contents(self) -> dict[str, Iterator[Piece]]:
+        """The steps of each split, for `Split.of`."""
+        return {name: self._contents(name) for name in SPLITS}
+
+    def _contents(self, split: str) -> Iterator[Piece]:
+        for series, parts in zip(self.windows.panel.series, self.windows.parts, strict=True):
+            start, end = parts[split]
+            yield np.array([start, end]).tobytes()
+            for values in (series.values, series.known, series.observed):
+                yield values[start:end].tobytes()
 
     def batches(self, shard: Shard) -> ShuffledBatches[Window]:
         origins = self.windows.origins("train")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from metarnn.tasks.language.batches import Batch, RandomBatches, SequentialBatch
 from metarnn.tasks.language.corpus import Corpus
 from metarnn.tasks.language.evaluation import dynamic_score, score, summary
 from metarnn.tasks.language.model import detached, restart
+from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Shard
 
 
@@ -64,6 +66,13 @@ class LanguageTask:
     @property
     def batches_per_epoch(self) -> float:
         return len(self.corpus["train"].tokens) / self.tokens_per_batch
+
+    def contents(self) -> dict[str, Iterator[Piece]]:
+        """The tokens of each split, for `Split.of`."""
+        return {
+            name: iter([split.tokens.bounds.tobytes(), split.tokens.values.data])
+            for name, split in self.corpus.splits.items()
+        }
 
     def batches(self, shard: Shard) -> SequentialBatches | RandomBatches:
         tokens = self.corpus["train"].tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from metarnn.cells import check
 from metarnn.decoding import Search
 from metarnn.gradients.forcing import Schedule, mix
+from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Measure, Shard
 from metarnn.tasks.translation import metrics
 from metarnn.tasks.translation.batches import Batch, BucketedBatches, make_batch
@@ -78,6 +80,10 @@ class TranslationTask:
     @property
     def batches_per_epoch(self) -> float:
         return len(self.corpus["train"]) // self.batch
+
+    def contents(self) -> dict[str, Iterator[Piece]]:
+        """The pairs of each split, for `Split.of`."""
+        return {name: _contents(split) for name, split in self.corpus.splits.items()}
 
     def batches(self, shard: Shard) -> BucketedBatches:
         return BucketedBatches(self.corpus["train"], self.batch, seed=self.seed, shard=shard)
@@ -158,3 +164,8 @@ def scheduled(p: float) -> Feed:
 def _call(model: nn.Module, batch: Batch, feed: Feed | None = None) -> tuple[Tensor, Tensor]:
     b = batch.to(next(model.parameters()).device)
     return model(b.source, b.lengths, b.inputs, b.targets, b.places, feed)
+
+
+def _contents(split: Split) -> Iterator[Piece]:
+    for side in (split.pairs.source, split.pairs.target):
+        yield from (line.encode(errors="surrogatepass") for line in side)

@@ -16,6 +16,7 @@ import tyro
 
 from metarnn.cells import check
 from metarnn.cli import tasks
+from metarnn.cli.rules import recorded_rules
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
 from metarnn.training import Folder, FolderError, Result, Trainer, config, generators
@@ -156,8 +157,13 @@ def _conclude(
     job.model.eval()
     split = entry.held_out(job)
     scores = job.task.evaluate(job.model, split)
+    rules = recorded_rules(job.task, split, folder, result.best_step, scores)
+    if rules is not None and (sentence := rules.sentence(scores)):
+        print(printable(sentence))
     print(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
-    for line in entry.compare(job, scores):
+    for line in () if rules is None else rules.lines(scores):
+        print(printable(line))
+    for line in entry.details(job, scores):
         print(printable(line))
     print(f"saved in {folder}: metarnn evaluate {folder}")
     return 0

@@ -21,7 +21,6 @@ from metarnn.tasks.classification import (
     load,
     predict,
 )
-from metarnn.tasks.classification.baselines import majority, nearest
 from metarnn.tasks.classification.examples import Dataset, Scheme
 from metarnn.tasks.classification.metrics import confusion, f1
 from metarnn.tasks.classification.part import parted
@@ -132,10 +131,10 @@ class ClassificationEntry:
     def held_out(self, job: Job[Config]) -> str:
         return "test" if "test" in job.task.data.parts else "valid"
 
-    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
-        """The confusion of classes, and the accuracy beside those of simple rules."""
+    def details(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+        """The confusion of classes."""
         data = job.task.data
-        scheme, train, test = data.scheme, data["train"], data[self.held_out(job)]
+        scheme, test = data.scheme, data[self.held_out(job)]
         if scheme.kind not in ("one", "tags"):
             return
         found = predict(job.model, test)
@@ -143,16 +142,6 @@ class ClassificationEntry:
         truth = np.concatenate([np.atleast_1d(y) for y in test.y])
         if len(scheme.classes) <= SHOWN:
             yield from _confusion(confusion(truth, guess, len(scheme.classes)), scheme.classes)
-        if scheme.kind == "one":
-            yield "accuracy:"
-            rows: dict[str, float | None] = {
-                "this model": scores["accuracy"],
-                "most frequent": majority(train, test),
-            }
-            rows["nearest"] = nearest(train, test, scheme)
-            for name, value in rows.items():
-                if value is not None:
-                    yield f"  {name:<14} {value:.4f}"
 
 
 def _load(config: Config, scheme: Scheme | None, show: Progress) -> Dataset:

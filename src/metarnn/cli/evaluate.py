@@ -10,6 +10,7 @@ from rich.table import Table
 
 from metarnn.cli.table import console, say
 from metarnn.cli.tasks import open_run
+from metarnn.tasks.rules import simple_rules
 from metarnn.training.progress import evaluating, printable, progress
 from metarnn.training.world import find_device
 
@@ -24,7 +25,7 @@ def evaluate(
     batch: int = 0,
     device: str = "auto",
 ) -> None:
-    """Score the model of a run folder, exactly, over every token.
+    """Score the model of a run folder, exactly, over every token, beside simple rules.
 
     metarnn evaluate runs/lm
 
@@ -58,10 +59,17 @@ def evaluate(
         more["search"] = job.task.search
     with evaluating(show, f"evaluating {split}"), torch.no_grad():
         scores = job.task.evaluate(model, split, **more)
+    # Rules that learned from other data than the model would be no comparison.
+    rules = None if data else simple_rules(job.task, split, found.folder.path)
+    plain = {name.removeprefix("dynamic_"): value for name, value in scores.items()}
+    if rules is not None and (sentence := rules.sentence(plain)):
+        say(printable(sentence))
     table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))
     for name, value in scores.items():
         whole = float(value).is_integer()
         table.add_row(name, f"{value:,.0f}" if whole else f"{value:.6f}")
     console().print(table)
+    for line in () if rules is None else rules.lines(plain):
+        say(printable(line))
     for line in getattr(found.entry, "footnotes", lambda job: ())(job):
         say(printable(line))

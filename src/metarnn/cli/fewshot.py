@@ -112,7 +112,7 @@ class FewShotEntry:
     def held_out(self, job: Job[Config]) -> str:
         return "test"
 
-    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+    def details(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
         """Each score with its interval, and what it is of."""
         how = "transductive" if scores["transductive"] else "not transductive"
         shots = job.config.test_shots or job.config.shots

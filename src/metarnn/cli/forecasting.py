@@ -15,7 +15,6 @@ from metarnn.tasks.forecasting import (
     ForecastingTask,
     Scheme,
     Windows,
-    baselines,
     build_model,
     load,
 )
@@ -159,14 +158,8 @@ class ForecastingEntry:
     def held_out(self, job: Job[Config]) -> str:
         return "test"
 
-    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
-        """The scores beside those of simple rules, on the same windows."""
-        rows = {"this model": scores, **job.task.beside(baselines(job.task.windows))}
-        yield "on the test windows (MSE and MAE of scaled numbers), beside simple rules:"
-        names = ("mse", "mae", "mase", "smape")
-        yield f"  {'':<20}" + "".join(f"{name:>9}" for name in names)
-        for title, row in rows.items():
-            yield f"  {title:<20}" + "".join(f"{row[name]:>9.4f}" for name in names)
+    def details(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+        return ()
 
 
 def columns(config: Config) -> dict[str, Any]:

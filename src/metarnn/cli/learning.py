@@ -16,6 +16,7 @@ import torch
 from metarnn.cells import check
 from metarnn.cli import samples, setup, tasks
 from metarnn.cli.report import write_report
+from metarnn.cli.rules import recorded_rules
 from metarnn.cli.search import best_random, indented, print_verdict, write_found
 from metarnn.cli.searched import runs_of
 from metarnn.cli.study import Study
@@ -29,6 +30,7 @@ from metarnn.search.verdict import (
     FOUND,
     RANDOM,
     RIVALS,
+    SCORES,
     VALID,
     Contender,
     Verdict,
@@ -37,10 +39,13 @@ from metarnn.search.verdict import (
     run_name,
 )
 from metarnn.tasks.language.model import count_parameters, parse_count, solve_width
+from metarnn.tasks.rules import simple_rules
 from metarnn.tasks.unit import FILE, META
 from metarnn.training import Folder, Settings, config, generators
 from metarnn.training import progress as shows
 from metarnn.training.world import World
+
+RULES = 0.05  # of the time, at most, for simple rules
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,10 @@ class Learning:
 
     def run(self) -> int:
         study = self.study
+        with study.stage("simple rules"):  # cached for the end, and for every run of the study
+            simple_rules(
+                self.problem.whole, self.problem.held_out, study.path, RULES * study.seconds
+            )
         if "plan" not in study.about:
             with study.stage("measure"):
                 self._plan()
@@ -309,7 +318,15 @@ class Learning:
         means = {each.name: fmean(each.values(VALID)) for each in verdict.rows}
         why = f"lowest mean validation loss over {len(row.scores)} seed(s)"
         self._decide("verdict", f"{best} is kept", why, **means)
+        scores = json.loads((study.path / run / SCORES).read_text("utf-8"))
+        scores.pop(VALID, None)
+        steps = self.plan["longer"] if run.parts[0] == "longer" else verdict.steps
+        task, most = self.problem.whole, RULES * study.seconds
+        rules = recorded_rules(task, verdict.split, study.folder, steps, scores, most)
         words = f"{summary(verdict, best)} {more}".strip()
+        if rules is not None and (sentence := rules.sentence(scores, "the model that was kept")):
+            first_said = rules.outcome(scores) != "loses to"
+            words = f"{sentence} {words}" if first_said else f"{words} {sentence}"
         study.note(
             steps=verdict.steps,
             seeds=[first + k for k in range(len(row.scores))],
@@ -320,6 +337,8 @@ class Learning:
         print()
         print_verdict(verdict)
         say(f"\n{words}\n")
+        for line in () if rules is None else rules.lines(scores, best):
+            say(line)
         for line in samples.lines(self.entry, study.folder):
             print(line)
         say(f"\nThe study is in {study.path}, the model of {best} in it ready to use:")

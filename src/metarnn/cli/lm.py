@@ -23,7 +23,6 @@ from metarnn.tasks.language import (
     solved,
 )
 from metarnn.tasks.language.build import spelled
-from metarnn.tasks.language.ngram import KneserNey, Laplace
 from metarnn.tasks.language.part import parted
 from metarnn.tasks.language.presets import PRESETS
 from metarnn.tasks.pretrained import describe
@@ -32,8 +31,6 @@ from metarnn.training import Folder, generators
 from metarnn.training.progress import SILENT, Progress, Reading
 
 VOCABULARY, CELL = "vocabulary.json", "cell.json"
-# n-grams are counted in memory, about 200 bytes a token.
-BASELINE_TOKENS = 6_000_000
 
 
 @dataclass(frozen=True)
@@ -143,20 +140,8 @@ class LanguageEntry:
     def held_out(self, job: Job[Config]) -> str:
         return "test" if "test" in job.task.corpus.splits else "valid"
 
-    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
-        """Bits beside those of n-grams, of characters and bytes."""
-        corpus, split = job.task.corpus, self.held_out(job)
-        bits = scores.get("bpc", scores.get("bits_per_byte"))
-        train, test = corpus["train"].tokens, corpus[split].tokens
-        if bits is None or len(train) > BASELINE_TOKENS:
-            return
-        unit = "character" if "bpc" in scores else "byte"
-        yield f"bits per {unit} on the {split} text, beside {unit} 5-grams of the training text:"
-        size = len(corpus.vocabulary)
-        rows = {"this model": bits, "Kneser–Ney": KneserNey(train, size, 5).bits(test)}
-        rows["Laplace"] = Laplace(train, size, 5).bits(test)
-        for name, value in rows.items():
-            yield f"  {name:<12} {value:.3f}"
+    def details(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+        return ()
 
 
 def _corpus(config: Config, folder: Folder | None, show: Progress) -> Corpus:

@@ -72,6 +72,7 @@ def page(every: Sequence[Materials], show: Progress = SILENT) -> Page:
     title = titles.pop() if len(titles) == 1 else "At work"
     made: dict[str, Callable[[], Section | None]] = {
         "verdict": lambda: sections.verdict(single) if single else sections.runs(every, sizes),
+        "simple rules": lambda: sections.rules(every),
         "decisions": lambda: sections.decisions(single) if single else None,
         "learning curves": lambda: sections.learning(every),
         "the unit": lambda: unit.cells(_units(every), trace_cell(LSTM(8, 8))),

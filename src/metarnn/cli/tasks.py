@@ -86,8 +86,8 @@ class Entry(Protocol[C]):
         """Write what `prepare` and `model` need from a folder."""
         ...
 
-    def compare(self, job: Job[C], scores: Mapping[str, float]) -> Iterable[str]:
-        """Lines that say what the scores on the test data are worth."""
+    def details(self, job: Job[C], scores: Mapping[str, float]) -> Iterable[str]:
+        """Lines about the model at work on held-out data, beyond its scores."""
         ...
 
 

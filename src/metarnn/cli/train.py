@@ -17,6 +17,7 @@ import tyro
 
 from metarnn.cells import check
 from metarnn.cli import tasks
+from metarnn.cli.rules import recorded_rules
 from metarnn.cli.table import say
 from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
@@ -183,8 +184,13 @@ def _conclude(
     split = entry.held_out(job)
     with shows.evaluating(show, f"evaluating {split}"):
         scores = job.task.evaluate(job.model, split)
+    rules = recorded_rules(job.task, split, folder, result.best_step, scores)
+    if rules is not None and (sentence := rules.sentence(scores)):
+        say(printable(sentence))
     say(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
-    for line in entry.compare(job, scores):
+    for line in () if rules is None else rules.lines(scores):
+        say(printable(line))
+    for line in entry.details(job, scores):
         say(printable(line))
     say(f"saved in {folder}: metarnn evaluate {folder}")
     return 0

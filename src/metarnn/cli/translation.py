@@ -150,7 +150,7 @@ class TranslationEntry:
     def held_out(self, job: Job[Config]) -> str:
         return "test" if "test" in job.task.corpus.splits else "valid"
 
-    def compare(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
+    def details(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
         """How the score is to be cited, and a few translations."""
         yield from self.footnotes(job)
         pairs = job.task.corpus[self.held_out(job)].pairs

@@ -18,7 +18,8 @@ def lead(every: Sequence[Materials], sizes: Mapping[str, int]) -> str:
             return found.learn["verdict"].partition(". ")[0].rstrip(".") + "."
         if found.verdict is not None:
             return _winner(found.verdict)
-        return _run_in_words(found, sizes.get(found.name))
+        words = _run_in_words(found, sizes.get(found.name))
+        return f"{found.rules_sentence} {words}".strip()
     tasks = {found.task for found in every}
     best = {found.name: found.best() for found in every}
     first = {next(iter(scores), "") for scores in best.values()}

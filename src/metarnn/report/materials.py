@@ -116,6 +116,29 @@ class Materials:
         first = next(iter(lines[0]))
         return min(lines, key=lambda line: line.get(first, math.inf))
 
+    @property
+    def rules_sentence(self) -> str:
+        """How the model stands against the simple rules of its task, "" before it was scored."""
+        return str(self._scored.get("simple_rules") or "")
+
+    def simple_rules(self) -> dict[str, dict[str, float]]:
+        """Scores on held-out data by rule and metric, those of this model first."""
+        rows: dict[str, dict[str, float]] = {"this model": {}}
+        own: dict[str, float] = {}
+        for key, value in self._scored.items():
+            match = re.fullmatch(r"(\w+?)_(\w+)(?: \((.+)\))?", key)
+            if match and _number(value):
+                row = rows.setdefault(match[3], {}) if match[3] else own
+                row[f"{match[2]} ({match[1]})"] = value
+        metrics = [name for rule, row in rows.items() if rule != "this model" for name in row]
+        rows["this model"] = {name: own[name] for name in dict.fromkeys(metrics) if name in own}
+        return rows if len(rows) > 1 else {}
+
+    @property
+    def _scored(self) -> dict[str, Any]:
+        """The last line that was measured on held-out data."""
+        return next((line for line in reversed(self.metrics) if "simple_rules" in line), {})
+
     def curve(self, name: str) -> list[tuple[float, float]]:
         return curve(self.metrics, name)
 

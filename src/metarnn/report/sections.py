@@ -81,6 +81,23 @@ def runs(every: Sequence[Materials], sizes: Mapping[str, int]) -> Section | None
     return Section("runs", "Runs side by side", table(head, rows, "runs side by side"), about)
 
 
+def rules(every: Sequence[Materials]) -> Section | None:
+    """Simple rules beside each model, on the same held-out data."""
+    parts = []
+    for found in every:
+        if scores := found.simple_rules():
+            names = list(dict.fromkeys(name for row in scores.values() for name in row))
+            rows = [
+                [rule, *(f"{row[name]:.4f}" if name in row else "" for name in names)]
+                for rule, row in scores.items()
+            ]
+            title = tag("h3", found.name) if len(every) > 1 else None
+            words = tag("p", found.rules_sentence) if found.rules_sentence else None
+            parts.append(join(title, words, table(["", *names], rows, "simple rules")))
+    about = "What needs no network scores on the same examples."
+    return Section("rules", "Simple rules", join(parts), about) if parts else None
+
+
 def learning(every: Sequence[Materials]) -> Section | None:
     """Curves of the scores in validation and of the loss in training."""
     if len(every) == 1 and every[0].trainings:

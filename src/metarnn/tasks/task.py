@@ -85,7 +85,8 @@ class Task(Protocol):
     Where the data have an end, `batches_per_epoch` tells how many batches that is. One whose loss
     is a sum over time may also have `split(batch, steps)`, the same batch in stretches of so many
     steps: then any gradient rule can train it. `measure` tells what its models are compared by,
-    where that is not the first of its scores.
+    where that is not the first of its scores. `simple_rules(split, seconds)` gives the rules that
+    a model must beat, see `tasks.rules`.
     """
 
     def batches(self, shard: Shard) -> Batches:

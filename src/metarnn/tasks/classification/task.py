@@ -16,6 +16,8 @@ from metarnn.cells import check
 from metarnn.tasks.classification import metrics
 from metarnn.tasks.classification.examples import Dataset, Part
 from metarnn.tasks.classification.model import Classifier
+from metarnn.tasks.classification.rules import rule_set
+from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.shuffle import ShuffledBatches
 from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Measure, Shard
@@ -142,6 +144,10 @@ class ClassificationTask:
         flat, wanted = logits.flatten(0, -2), batch.y.flatten()
         value = F.cross_entropy(flat, wanted, weights, ignore_index=-1)
         return Loss(value, int((batch.y >= 0).sum()) if kind == "tags" else len(batch.lengths))
+
+    def simple_rules(self, split: str, seconds: float) -> RuleSet:
+        """The most frequent answer, nearest neighbours and MiniRocket."""
+        return rule_set(self.data, split, seconds)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "valid") -> dict[str, float]:

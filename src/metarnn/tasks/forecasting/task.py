@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,9 @@ from metarnn.tasks.forecasting.baselines import Baseline
 from metarnn.tasks.forecasting.likelihoods import LEVELS
 from metarnn.tasks.forecasting.metrics import Scores
 from metarnn.tasks.forecasting.model import Forecaster
+from metarnn.tasks.forecasting.rules import rule_set
 from metarnn.tasks.forecasting.windows import SPLITS, Window, Windows
+from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.shuffle import ShuffledBatches
 from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Shard
@@ -84,11 +86,17 @@ class ForecastingTask:
 
     def evaluate(self, model: nn.Module, split: str = "valid") -> dict[str, float]:
         """Scores over the windows of a split, from every origin; the first is to be made small."""
-        stride = self.stride
-        if split == "valid":
-            many = len(self.windows.origins(split))
-            stride = max(stride, many // VALIDATION)
-        return self.backtest(model, split, stride)
+        return self.backtest(model, split, self.stride_of(split))
+
+    def stride_of(self, split: str) -> int:
+        """Steps from one origin to the next in an evaluation."""
+        if split != "valid":
+            return self.stride
+        return max(self.stride, len(self.windows.origins(split)) // VALIDATION)
+
+    def simple_rules(self, split: str, seconds: float) -> RuleSet:
+        """Naive, seasonal naive and linear forecasts."""
+        return rule_set(self, split)
 
     def backtest(
         self, model: nn.Module | Baseline, split: str = "test", stride: int = 1
@@ -122,12 +130,6 @@ class ForecastingTask:
                     crps = _pinball(told.quantiles, y)
             scores.add(window, told.mean, told.quantiles, crps)
         return scores, len(origins)
-
-    def beside(
-        self, baselines: Mapping[str, Baseline], split: str = "test"
-    ) -> dict[str, dict[str, float]]:
-        """The scores of the baselines on the same windows."""
-        return {name: self.backtest(rule, split, self.stride) for name, rule in baselines.items()}
 
 
 def _pinball(quantiles: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

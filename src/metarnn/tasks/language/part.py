@@ -33,8 +33,8 @@ def parted(corpus: Corpus, share: float) -> tuple[Corpus, Corpus]:
     nearest = int(bounds[np.abs(bounds - place).argmin()])
     if 0 < nearest < total and abs(nearest - place) <= NEAR * total:
         place = nearest
-    begin, end = _stretch(train, 0, place), _stretch(train, place, total)
-    scored = _stretch(train, place, min(place + MOST, total))
+    begin, end = stretch(train, 0, place), stretch(train, place, total)
+    scored = stretch(train, place, min(place + MOST, total))
 
     def made(splits: dict[str, Split]) -> Corpus:
         return Corpus(corpus.name, corpus.vocabulary, splits, corpus.kept)
@@ -42,7 +42,7 @@ def parted(corpus: Corpus, share: float) -> tuple[Corpus, Corpus]:
     return made({"train": begin, "valid": scored}), made({"train": end, "valid": corpus["valid"]})
 
 
-def _stretch(split: Split, start: int, stop: int) -> Split:
+def stretch(split: Split, start: int, stop: int) -> Split:
     """Tokens [start, stop) of a split, with the documents that they are of."""
     tokens = split.tokens
     first = int(np.searchsorted(tokens.bounds, start, "right")) - 1

@@ -14,6 +14,8 @@ from metarnn.tasks.language.batches import Batch, RandomBatches, SequentialBatch
 from metarnn.tasks.language.corpus import Corpus
 from metarnn.tasks.language.evaluation import dynamic_score, score, summary
 from metarnn.tasks.language.model import detached, restart
+from metarnn.tasks.language.rules import rule_set
+from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Shard
 
@@ -128,3 +130,7 @@ class LanguageTask:
         if dynamic:
             return summary(dynamic_score(model, part), part, vocabulary, "dynamic_")
         return summary(score(model, part, self.evaluation_batch), part, vocabulary)
+
+    def simple_rules(self, split: str, seconds: float) -> RuleSet:
+        """n-grams of the same tokens."""
+        return rule_set(self.corpus, split, seconds)

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from metarnn.cells import check
 from metarnn.decoding import Search
 from metarnn.gradients.forcing import Schedule, mix
+from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.split import Piece
 from metarnn.tasks.task import Loss, Measure, Shard
 from metarnn.tasks.translation import metrics
 from metarnn.tasks.translation.batches import Batch, BucketedBatches, make_batch
 from metarnn.tasks.translation.corpus import ParallelCorpus, Split
 from metarnn.tasks.translation.model import EncoderDecoder, Feed
+from metarnn.tasks.translation.rules import rule_set
 from metarnn.tasks.translation.translate import Translation, translate
 from metarnn.tasks.watch import counted
 
@@ -129,6 +131,10 @@ class TranslationTask:
             found = {"error": 1 - score, **found}
         counts = {"beam": search.width, "sentences": len(part), "tokens": tokens}
         return found | {name: float(value) for name, value in counts.items()}
+
+    def simple_rules(self, split: str, seconds: float) -> RuleSet:
+        """Copying the source, and a translation memory."""
+        return rule_set(self.corpus, split, self.select)
 
     def translations(
         self, model: nn.Module, sentences: list[str], search: Search

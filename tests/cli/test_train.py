@@ -47,6 +47,7 @@ def test_a_run_is_a_folder_with_all_that_is_needed(run):
         "checkpoints/best.safetensors",
         "checkpoints/last.safetensors",
         "config.toml",
+        "ended.json",
         "metrics.jsonl",
         "model.json",
         "model.safetensors",
@@ -296,3 +297,18 @@ def test_online_learning_refuses_rules_that_look_back(tmp_path, capsys):
     flags = ["--online", "--gradient", "tbptt", "--steps", "1", "--out", str(tmp_path / "run")]
     assert main(["train", "lm", *flags]) == 2
     assert "gradient='tbptt': expected one of rtrl, snap-1" in capsys.readouterr().err
+
+
+def test_resume_without_a_folder_takes_the_latest_unfinished_run_of_the_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tables = {"zh": "lm", "ended": "lm", "other": "forecasting"}
+    for name, task in tables.items():
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text(f'task = "{task}"\nsteps = 7\n')
+    (tmp_path / "runs/ended/ended.json").write_text("{}")
+    chosen = parse(ENTRY, ["--resume"])
+    assert (chosen.out, chosen.steps) == ("runs/zh", 7)
+    (tmp_path / "runs/zh/ended.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="no unfinished run of lm"):
+        parse(ENTRY, ["--resume"])

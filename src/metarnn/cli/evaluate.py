@@ -70,5 +70,7 @@ def evaluate(
     Console(markup=False, highlight=False).print(table)
     for line in () if rules is None else rules.lines(plain):
         print(printable(line))
+    if data:
+        print("no simple rules: they would learn from other data than this model did")
     for line in getattr(found.entry, "footnotes", lambda job: ())(job):
         print(printable(line))

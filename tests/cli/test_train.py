@@ -10,7 +10,9 @@ import pytest
 from metarnn import cells, graph
 from metarnn.cli.lm import ENTRY, Config
 from metarnn.cli.main import main
+from metarnn.cli.report import page
 from metarnn.cli.train import parse
+from metarnn.report.materials import gather
 from metarnn.training import Folder, checkpoint
 from tests.helpers.process import start
 
@@ -74,8 +76,15 @@ def test_every_term_of_omega_is_logged_apart_and_the_model_is_found_again(text, 
 def test_the_end_shows_the_score_beside_those_of_n_grams(text, tmp_path, capsys):
     assert train(text, tmp_path / "run") == 0
     printed = capsys.readouterr().out
-    for word in ("test", "perplexity", "this model", "Kneser–Ney", "Laplace"):
+    for word in ("test", "perplexity", "this model", "5-gram model"):
         assert word in printed
+    _, first, *_ = printed[printed.index("ended after") :].splitlines()
+    assert first.startswith("A simple rule beats this model on the test split: 5-gram model")
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["test_bpc (5-gram model (Kneser–Ney))"] < last["test_bpc"]
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out.startswith(first)
+    assert first in page([gather(tmp_path / "run")]).lead
 
 
 def test_an_existing_run_is_refused_and_resumed_when_asked(run, text, tmp_path, capsys):

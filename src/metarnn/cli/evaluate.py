@@ -71,5 +71,7 @@ def evaluate(
     console().print(table)
     for line in () if rules is None else rules.lines(plain):
         say(printable(line))
+    if data:
+        say("no simple rules: they would learn from other data than this model did")
     for line in getattr(found.entry, "footnotes", lambda job: ())(job):
         say(printable(line))

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +140,8 @@ def simple_rules(
     rule_set: RuleSet = task.simple_rules(split, seconds)
     path = None if folder is None else cache_of(folder)
     entries = {} if path is None else _entries(path)
-    key = f"{VERSION} {split} {rule_set.fingerprint}"
+    limits = fingerprint(f"{rule.name} {rule.note}" for rule in rule_set.rules)
+    key = f"{VERSION} {split} {rule_set.fingerprint} {limits}"
     with suppress(LookupError, TypeError, ValueError, AttributeError):
         known = entries[key]
         if not known["skipped"] or known["seconds"] >= seconds:
@@ -148,7 +149,7 @@ def simple_rules(
     scores, skipped = _computed(rule_set, split, seconds)
     if path is not None:
         entries.pop(key, None)
-        own = {"scores": scores.scores, "notes": scores.notes, "measure": asdict(scores.measure)}
+        own = {"scores": scores.scores, "notes": scores.notes}
         entries[key] = {"split": split, **own, "skipped": skipped, "seconds": seconds}
         kept = dict(list(entries.items())[-ENTRIES:])
         with suppress(OSError):  # a folder that may only be read

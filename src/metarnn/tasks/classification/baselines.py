@@ -89,9 +89,10 @@ def _stacked(rows: tuple[np.ndarray, ...], length: int) -> np.ndarray:
 def dtw_seconds(train: Part, test: Part) -> float:
     """An estimate of the time that `dtw` takes."""
     lengths = np.array([len(x) for part in (train, test) for x in part.x])
-    longest, pairs = int(lengths.max()), len(train) * len(test)
-    cells = pairs * longest * (2 * longest + (2 + train.x[0].shape[-1]) * 2 * band(lengths))
-    return 3e-9 * cells + 1e-4 * longest * max(pairs / PAIRS, 1)
+    longest, channels = int(lengths.max()), train.x[0].shape[-1]
+    blocks = -(-len(test) // max(PAIRS // len(train), 1))
+    cell = 2 * band(lengths) * (4e-9 * channels + 2e-9) + 2e-10 * longest
+    return len(train) * len(test) * longest * cell + 1e-4 * longest * blocks
 
 
 def minirocket(train: Part, test: Part, classes: int) -> np.ndarray:
@@ -106,15 +107,20 @@ def minirocket(train: Part, test: Part, classes: int) -> np.ndarray:
     return _ridge(known, asked, np.array(train.y), classes)
 
 
+def rocket_plan(length: int) -> tuple[list[int], int]:
+    """Dilations, and features of each kernel: no more than there are steps."""
+    most = max((length - 1) // (TAPS - 1), 1)
+    dilations = sorted({round(most ** (k / 31)) for k in range(32)})
+    return dilations, min(max(FEATURES // (84 * len(dilations)), 1), length)
+
+
 def _features(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Features of training and of test sequences [N, C, T]."""
     draw = torch.Generator().manual_seed(0)
     taps = -torch.ones(84, 1, TAPS)
     for k, places in enumerate(combinations(range(TAPS), 3)):
         taps[k, 0, list(places)] = 2.0
-    most = max((x.shape[-1] - 1) // (TAPS - 1), 1)
-    dilations = sorted({round(most ** (k / 31)) for k in range(32)})
-    count = max(FEATURES // (84 * len(dilations)), 1)
+    dilations, count = rocket_plan(x.shape[-1])
     levels = (torch.arange(1, count + 1) * 0.6180339887) % 1
     found: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
     for dilation in dilations:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -15,12 +14,15 @@ from metarnn.tasks.classification.baselines import (
     dtw_seconds,
     minirocket,
     nearest,
+    rocket_plan,
 )
 from metarnn.tasks.classification.examples import Dataset, Part
 from metarnn.tasks.rules import Rule, RuleSet, fingerprint
 from metarnn.tasks.task import Measure
 
 PRODUCTS = 1e9  # a second, of Euclidean distances on one core
+FLOPS = 8e9  # a second, in float64
+ROCKET = 1000  # training examples of MiniRocket
 FEATURE_VALUES = 2e8  # a second, of MiniRocket's features
 FEWEST = 5  # training examples a class that nearest neighbours need
 
@@ -72,19 +74,29 @@ def _neighbours(data: Dataset, train: Part, test: Part, seconds: float) -> Itera
         took = 0.1 + len(train) * len(test) * longest * size / PRODUCTS
         yield Rule("nearest neighbour (Euclidean)", took,
                    lambda: _scored(nearest(train, test, distances), truth))  # fmt: skip
-    share = min(1.0, seconds / 3 / dtw_seconds(train, test))
-    many = len(train) if share == 1 else int(share * len(train))
-    known, note = train, ""
-    if many < len(train) and many >= FEWEST * len(data.scheme.classes):
-        chosen = np.random.default_rng(0).choice(len(train), many, replace=False)
-        known, note = train.take(np.sort(chosen)), f"among {many:,} of {len(train):,} examples"
+    affordable = int(seconds / 3 / dtw_seconds(train, test) * len(train))
+    if affordable >= FEWEST * len(data.scheme.classes):
+        known, note = _some(train, affordable)
+    else:
+        known, note = train, ""  # too few would be no neighbours: skipped for its time
     yield Rule("nearest neighbour (DTW)", dtw_seconds(known, test),
                lambda: _scored(nearest(known, test, dtw), truth), note)  # fmt: skip
     if equal:
-        took = 0.5 + 1e4 * (len(train) + len(test)) * longest / FEATURE_VALUES
-        took += 2 * 1e4 * min(len(train), 1e4) ** 2 / 5e9
+        some, limit = _some(train, ROCKET)
+        dilations, count = rocket_plan(longest)
+        features = 84 * len(dilations) * count
+        took = 0.2 + features * (len(some) + len(test)) * longest / FEATURE_VALUES
+        took += (2 * features * len(some) ** 2 + 10 * len(some) ** 3) / FLOPS
 
-        def rocket() -> dict[str, Any]:
-            return _scored(minirocket(train, test, len(data.scheme.classes)), truth)
+        def rocket() -> dict[str, float]:
+            return _scored(minirocket(some, test, len(data.scheme.classes)), truth)
 
-        yield Rule("MiniRocket with ridge", took, rocket)
+        yield Rule("MiniRocket with ridge", took, rocket, limit)
+
+
+def _some(train: Part, most: int) -> tuple[Part, str]:
+    """At most so many training examples, drawn at random, and a note where they are fewer."""
+    if most >= len(train):
+        return train, ""
+    chosen = np.random.default_rng(0).choice(len(train), most, replace=False)
+    return train.take(np.sort(chosen)), f"from {most:,} of {len(train):,} training examples"

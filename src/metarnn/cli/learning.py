@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from metarnn.cli.study import Study
 from metarnn.cli.table import say
 from metarnn.cli.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, budget
-from metarnn.search.known import KNOWN
+from metarnn.search.known import known_name
 from metarnn.search.problem import Problem, Unit
 from metarnn.search.ranking import ENOUGH, WRITTEN, best_of, keep_longer, summary
 from metarnn.search.verdict import (
@@ -168,18 +167,9 @@ class Learning:
         search.resume()
         found = search.run()
         write_found(self.searched, found, options)
-        name = self._known(found)
-        self.show.say(f"found{name}:\n{indented(str(found.unit))}")
+        name = known_name(found.unit)
+        self.show.say(f"found{f', which is {name}' if name else ''}:\n{indented(str(found.unit))}")
         return found
-
-    def _known(self, found: Found) -> str:
-        """The name of the unit that was found, where it has one."""
-        space = self.chosen.chosen()
-        for name, unit in KNOWN.items():
-            with suppress(ValueError):  # not a point of the space
-                if space.genotype(space.encode(unit)) == found.unit:
-                    return f", which is {name}"
-        return ""
 
     def _random(self) -> Found:
         count = self.plan["random_units"]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
+from metarnn.search.canonical import canonical
 from metarnn.search.guards import SearchStopped
 from metarnn.search.space import Choices, Space
 
@@ -23,9 +24,9 @@ def distinct(space: Space, found: Iterable[Choices]) -> list[Choices]:
     """Without those that make a unit which was there before."""
     seen, kept = set(), []
     for choices in found:
-        unit = space.genotype(choices)
-        if unit not in seen:
-            seen.add(unit)
+        form = canonical(space.genotype(choices))
+        if form not in seen:
+            seen.add(form)
             kept.append(choices)
     return kept
 

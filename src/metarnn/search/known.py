@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from metarnn.search.canonical import canonical
 from metarnn.search.genotype import Genotype, Operation
 
 LSTM = Genotype.parse("""
@@ -102,3 +103,13 @@ KNOWN = {
     "darts-v1": DARTS_V1,
     "darts-v2": DARTS_V2,
 }
+
+
+def known_name(unit: Genotype) -> str:
+    """The name of a unit that people know, "" for others.
+
+    >>> known_name(Genotype.parse("z = sigmoid(lin(x)); n = lin(x); h' = blend(z, h, n)"))
+    'mingru'
+    """
+    form = canonical(unit)
+    return next((name for name, each in KNOWN.items() if canonical(each) == form), "")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from metarnn.search.canonical import canonical
 from metarnn.search.derive import distinct
 from metarnn.search.space import Choices
 from metarnn.search.strategies.base import Given, Strategy, per_epoch
@@ -64,12 +65,12 @@ class Scratch(Strategy):
 
     def neighbour(self, choices: Choices) -> Choices:
         """A neighbour that was not tried yet; a step further where all of the nearest were."""
-        known = {self.space.genotype(each.choices) for each in self.tried}
-        known |= {self.space.genotype(each) for each in self.waiting}
+        before = [*(each.choices for each in self.tried), *self.waiting]
+        forms = {canonical(self.space.genotype(each)) for each in before}
         found = choices
         for k in range(TRIES):
             found = self.space.mutate(choices if k % 10 else found, self.random)
-            if self.space.genotype(found) not in known:
+            if canonical(self.space.genotype(found)) not in forms:
                 break
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -42,6 +43,7 @@ TASKED = ("train", "search")  # their flags depend on the task, so they read the
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `metarnn` with these arguments, by default those of the process; return its exit code."""
+    _open_streams()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     words = [each for each in arguments if each != DEBUG]
     if DEBUG in arguments:
@@ -53,6 +55,16 @@ def find(name: str) -> Callable[..., int | None]:
     """The function of a command, from its module."""
     module, function = COMMANDS[name][0].split(":")
     return getattr(importlib.import_module(module), function)
+
+
+def _open_streams() -> None:
+    """Open the null device for standard streams that are closed, as under cron and daemons.
+
+    Each takes the lowest free descriptor, its own: no file of a run is ever mistaken for it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _run(words: list[str]) -> int | None:

@@ -189,7 +189,8 @@ def _described(trial: Trial) -> str:
 def _work(connection: Connection, make: Callable[[], Problem]) -> None:
     """What a worker does: trials, until the other end of the connection is closed."""
     ends_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who pressed Ctrl-C is answered by the others
+    for each in (signal.SIGINT, signal.SIGHUP):  # the parent answers for all
+        signal.signal(each, signal.SIG_IGN)
     logging.getLogger("metarnn").setLevel(logging.ERROR)  # a unit that is bad has a bad score
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)

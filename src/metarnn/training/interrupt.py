@@ -1,12 +1,17 @@
-"""Ctrl-C and SIGTERM: finish the step, save, and say how to go on."""
+"""Ctrl-C, SIGTERM and SIGHUP: finish the step, save, and say how to go on."""
 
 from __future__ import annotations
 
+import os
 import signal
+import stat
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STREAMS = (0, 1, 2)  # file descriptors of the standard streams
 
 
 class Interrupted(Exception):
@@ -14,7 +19,9 @@ class Interrupted(Exception):
 
 
 class Interruption:
-    """Whether someone asked to stop: Ctrl-C or SIGTERM, inside `watched()`.
+    """Whether someone asked to stop: Ctrl-C, SIGTERM or SIGHUP, inside `watched()`.
+
+    SIGHUP stays ignored where it was: `nohup` means that the training goes on.
 
     The first one is noted, and the training stops where it can go on later. A second one has its
     usual effect: someone is in a hurry.
@@ -29,7 +36,12 @@ class Interruption:
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread hears signals
             return
-        before = {each: signal.signal(each, self._note) for each in (signal.SIGINT, signal.SIGTERM)}
+        heard = [
+            each
+            for each in SIGNALS
+            if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN
+        ]
+        before = {each: signal.signal(each, self._note) for each in heard}
         try:
             yield
         finally:
@@ -49,8 +61,20 @@ class Interruption:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal = number
-        for each in (signal.SIGINT, signal.SIGTERM):
-            with suppress(ValueError):
+        for each in SIGNALS:
+            if signal.getsignal(each) == self._note:
                 signal.signal(each, signal.default_int_handler if each == 2 else signal.SIG_DFL)
+        if number == signal.SIGHUP:
+            _leave_terminal()
         if self._may_raise:
             raise Interrupted
+
+
+def _leave_terminal() -> None:
+    """Silence streams whose terminal was closed: a write to one would end the process unsaved."""
+    for stream in STREAMS:
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+                silence = os.open(os.devnull, os.O_RDWR)
+                os.dup2(silence, stream)
+                os.close(silence)

@@ -305,7 +305,7 @@ class Learning:
         print_verdict(verdict)
         say(f"\n{words}\n")
         for line in samples.lines(self.entry, study.folder):
-            print(line)
+            say(line)
         say(f"\nThe study is in {study.path}, the model of {best} in it ready to use:")
         for line in samples.commands(self.entry, study.path):
             print(f"  {line}")

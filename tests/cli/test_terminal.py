@@ -83,6 +83,8 @@ def test_the_time_left_is_that_of_the_job(width):
     live.job(lambda report: 600.0)
     live.show(REPORT)
     assert str(live._line()).endswith("10:00 left")
+    live.job(lambda report: -5.0)  # a job that takes longer than it was planned to
+    assert str(live._line()).endswith(f"{clock(REPORT.left)} left")
     live.job(None)
     assert str(live._line()).endswith(f"{clock(REPORT.left)} left")
 

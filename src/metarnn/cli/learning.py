@@ -330,7 +330,7 @@ class Learning:
         for line in () if rules is None else rules.lines(scores, best):
             say(line)
         for line in samples.lines(self.entry, study.folder):
-            print(line)
+            say(line)
         say(f"\nThe study is in {study.path}, the model of {best} in it ready to use:")
         for line in samples.commands(self.entry, study.path):
             print(f"  {line}")

@@ -182,7 +182,11 @@ class Clocked(Silent):
         self._job = left
 
     def left(self, report: Report) -> float:
-        return report.left if self._job is None else self._job(report)
+        """Seconds left of the job, which are never fewer than those of the part it is at."""
+        part = report.left
+        if self._job is None:
+            return part
+        return max(self._job(report), part if math.isfinite(part) else 0.0)
 
 
 class Lines(Clocked):

@@ -109,7 +109,7 @@ def test_a_text_becomes_a_study_whose_model_writes(study, capsys):
     assert about["seeds"] == [0]
     assert re.fullmatch("[0-9a-f]{64}", about["data"]["sha256"])
     stages = [stage["name"] for stage in about["stages"]]
-    assert stages == ["measure", "search", "random", "verdict", "longer", "sample"]
+    assert stages == ["simple rules", "measure", "search", "random", "verdict", "longer", "sample"]
     verdict = json.loads((out / "verdict.json").read_text())
     names = {row["name"] for row in verdict["rows"]}
     assert names - {name for name in names if name.startswith("meta ")} == UNITS

@@ -45,6 +45,7 @@ def test_a_run_is_a_folder_with_all_that_is_needed(run):
     names = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
     assert names == [
         ".lock",
+        "baselines.json",
         "cell.json",
         "checkpoints/best.safetensors",
         "checkpoints/last.safetensors",
@@ -53,6 +54,7 @@ def test_a_run_is_a_folder_with_all_that_is_needed(run):
         "metrics.jsonl",
         "model.json",
         "model.safetensors",
+        "split.json",
         "vocabulary.json",
     ]
     config = tomllib.loads((run / "config.toml").read_text())
@@ -111,10 +113,16 @@ def test_a_run_cannot_be_resumed_as_another_model_and_is_left_as_it_was(text, tm
     assert all(path.read_bytes() == content for path, content in before.items())
 
 
+def table(output):
+    """The rows of a table of scores, without the sentences around it."""
+    rows = (line.split() for line in output.splitlines() if not line.startswith("  "))
+    return {row[0]: row[1] for row in rows if len(row) == 2}
+
+
 def test_evaluate_gives_the_score_of_the_training_whatever_the_batch(run, capsys):
     def scores(*flags):
         main(["evaluate", str(run), "--split", "valid", *flags])
-        return dict(line.split() for line in capsys.readouterr().out.splitlines())
+        return table(capsys.readouterr().out)
 
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     best = min(line["valid_nll"] for line in lines if "valid_nll" in line)
@@ -127,7 +135,7 @@ def test_evaluate_gives_the_score_of_the_training_whatever_the_batch(run, capsys
 def test_evaluate_reads_other_texts_with_characters_never_seen(run, tmp_path, capsys):
     (tmp_path / "other.txt").write_text("Σ snow ☃ and bottles of beer on the wall. " * 3)
     main(["evaluate", str(run), "--data", str(tmp_path / "other.txt"), "--split", "all"])
-    found = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    found = table(capsys.readouterr().out)
     assert (found["tokens"], found["unknown"]) == ("126", "9")  # Σ, ☃, and d, thrice
     main(["evaluate", str(run), "--data", str(tmp_path / "other.txt")])  # of so short a text, 5%
     assert "unknown" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import tyro
 
 from metarnn.cells import check
 from metarnn.cli import setup, tasks
-from metarnn.cli.learning import Asked, Learning, save_search
+from metarnn.cli.learning import Asked, Learning, finish, save_search
 from metarnn.cli.searched import Searched, task_config
 from metarnn.cli.study import LEARN, Study, fingerprint, machine, versions
 from metarnn.graph.files import document
@@ -25,7 +25,7 @@ from metarnn.training.world import World, find_device
 
 
 def learn(
-    data: Annotated[str, tyro.conf.Positional] = "pydoc",
+    data: Annotated[str, tyro.conf.Positional] = "",
     /,
     minutes: float = 5.0,
     task: Literal["auto", "lm", "translation", "classification", "forecasting"] = "auto",
@@ -46,7 +46,7 @@ def learn(
 
     Args:
         data: a text, pairs (.tsv, .jsonl, two aligned files), labelled sequences (.ts, .npz, .csv,
-            .jsonl, folders of images), a CSV of series with dates; or embedded data, such as pydoc
+            .jsonl, folders of images), a CSV of series with dates; or embedded data (pydoc)
         minutes: how long it may take, all in all
         task: what to learn; auto looks at the data and says why
         out: the folder of the study; by default a new one, runs/learn
@@ -97,11 +97,15 @@ def _learn(data: str, task: str, path: Path, resume: bool, asked: Asked) -> int:
     world = World(device=find_device(asked.device))
     opening: dict[str, Any] = {}
     entry: Any
-    if resume:
-        if not study.read():
-            raise FileNotFoundError(f"{path} holds no study to resume: there is no {LEARN} in it")
-        if study.finished:
-            raise ValueError(f"{path} is finished: its model is ready to use")
+    begun = resume and study.read()
+    if resume and not begun and not data:
+        raise FileNotFoundError(f"{path} holds no study to resume: there is no {LEARN} in it")
+    data = data or "pydoc"
+    if study.finished:
+        show.say(f"{path} is finished: its model is ready to use")
+        finish(study)
+        return 0
+    if begun:
         show.say(f"going on with {path}")
         entry, asked = _begun(study)
         chosen = _read(entry, Folder(path / "search"))

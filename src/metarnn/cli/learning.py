@@ -334,15 +334,23 @@ class Learning:
         say(f"\nThe study is in {study.path}, the model of {best} in it ready to use:")
         for line in samples.commands(self.entry, study.path):
             print(f"  {line}")
-        say(f"\nAll of it on a page: {write_report([study.path])}")
-        for searched in (self.searched, Folder(self.searched.path / "random")):
-            searched.drop_checkpoints()
+        say(f"\nAll of it on a page: {finish(study)}")
 
 
 def _written(unit: Unit) -> Contender:
     """The same unit, its weights written by a network."""
     assert isinstance(unit, Contender)
     return Contender(META + unit.name, unit.unit)
+
+
+def finish(study: Study) -> Path:
+    """Write the page of a study, and drop the checkpoints of its search; the path of the page."""
+    page = study.path / "report.html"
+    if not page.exists():
+        write_report([study.path])
+    for name in ("search", "search/random"):
+        Folder(study.path / name).drop_checkpoints()
+    return page
 
 
 def validation_size(folder: Folder) -> tuple[int, str]:

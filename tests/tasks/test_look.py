@@ -232,3 +232,13 @@ def test_a_folder_of_texts_is_one_text_and_others_are_told_apart(tmp_path):
     (tmp_path / "two.bin").write_bytes(bytes(range(256)))
     with pytest.raises(ValueError, match=r"two\.bin is no text"):
         look(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("ending", "advice"), [("parquet", "read_parquet"), ("mat", "loadmat"), ("zip", "unzip")]
+)
+def test_formats_that_are_not_read_say_how_to_convert_them(ending, advice, tmp_path):
+    path = tmp_path / f"data.{ending}"
+    path.write_bytes(b"PK\0\0")
+    with pytest.raises(ValueError, match=advice):
+        look(str(path))

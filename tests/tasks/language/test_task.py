@@ -109,6 +109,7 @@ def test_a_stream_that_ran_off_is_named(task, model, caplog):
     ]
     assert figures["ran_off"] == len(long) > 0
     assert long[0] in caplog.text
+    assert "diverged on long input" in caplog.text
     assert task.evaluate(model)["ran_off"] == 0
 
 

@@ -190,14 +190,16 @@ def _note(found: Score, lanes: list[Lane], nll: Tensor) -> None:
 def summary(
     found: Score, split: Split, vocabulary: Vocabulary, prefix: str = ""
 ) -> dict[str, float]:
-    """A score as figures by name; documents on which the model ran off are named in the log."""
+    """Return a score as figures by name; log the documents on which the model diverged."""
     nll = found.nll
     off = found.ran_off(len(vocabulary))
     for k in off[:5]:
         logger.warning(
-            "the model ran off in %s: %.1f nats a token in a stretch of it, %.2f in all texts",
-            split.names[k],
+            "the model diverged on long input: %.1f nats a token in a part of %s, %.2f on all "
+            "texts. Its state drifts over more tokens than it was trained on: train with a "
+            "larger --reset, a smaller --lr, or --zoneout",
             found.worst[k],
+            split.names[k],
             nll,
         )
     figures = {"nll": nll, "perplexity": math.exp(min(nll, 700.0)) if nll == nll else nll}

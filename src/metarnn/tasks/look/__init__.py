@@ -130,6 +130,14 @@ def _classes(folder: Path, whole: Path) -> list[Finding]:
 
 # Files.
 
+CONVERSIONS = {
+    ".parquet": 'Convert it: python -c \'import pandas as p; p.read_parquet("{0}").to_csv'
+    '("{0}.csv", index=False)\' (needs pandas and pyarrow)',
+    ".mat": "Convert it: scipy.io.loadmat gives arrays, which numpy.savez(NEW, x=..., y=...) "
+    "writes as .npz",
+    ".zip": "Unpack it (unzip {0}) and name the file or folder in it",
+}
+
 
 def _file(path: Path) -> list[Finding]:
     kind = ending(path)
@@ -145,6 +153,8 @@ def _file(path: Path) -> list[Finding]:
         return columns(path, ",")
     if aligned := _aligned(path.with_suffix(""), path.suffix[1:]):
         return [aligned]
+    if kind in CONVERSIONS:
+        raise ValueError(f"{path}: {kind} files are not read. {CONVERSIONS[kind].format(path)}")
     if not is_text(path):
         if b"\0" not in path.read_bytes()[: 1 << 16]:
             iconv = f"iconv -f ISO-8859-1 -t UTF-8 {path} > NEW"

@@ -50,6 +50,7 @@ def test_a_run_is_a_folder_with_all_that_is_needed(run):
         "metrics.jsonl",
         "model.json",
         "model.safetensors",
+        "split.json",
         "vocabulary.json",
     ]
     config = tomllib.loads((run / "config.toml").read_text())

@@ -65,8 +65,8 @@ def read(*folders, out=None) -> Page:
 @pytest.mark.medium
 def test_a_study_has_every_section(page):
     assert page.sections == [
-        "verdict", "learning", "cell", "search", "work", "theta", "gates", "reach", "speed",
-        "origin",
+        "verdict", "rules", "learning", "cell", "search", "work", "theta", "gates", "reach",
+        "speed", "origin",
     ]  # fmt: skip
     assert "missing" not in page.ids
     assert len(set(page.ids)) == len(page.ids)

@@ -34,6 +34,11 @@ def train(text, out, *flags):
     return main(["train", "lm", "--data", str(text), "--out", str(out), *SMALL, *flags])
 
 
+def figures(printed):
+    """The scores that `evaluate` printed, by name."""
+    return dict(line.split() for line in printed.splitlines() if len(line.split()) == 2)
+
+
 @pytest.fixture(scope="module")
 def run(text, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "song"
@@ -45,6 +50,7 @@ def test_a_run_is_a_folder_with_all_that_is_needed(run):
     names = sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
     assert names == [
         ".lock",
+        "baselines.json",
         "cell.json",
         "checkpoints/best.safetensors",
         "checkpoints/last.safetensors",
@@ -113,7 +119,7 @@ def test_a_run_cannot_be_resumed_as_another_model_and_is_left_as_it_was(text, tm
 def test_evaluate_gives_the_score_of_the_training_whatever_the_batch(run, capsys):
     def scores(*flags):
         main(["evaluate", str(run), "--split", "valid", *flags])
-        return dict(line.split() for line in capsys.readouterr().out.splitlines())
+        return figures(capsys.readouterr().out)
 
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     best = min(line["valid_nll"] for line in lines if "valid_nll" in line)
@@ -126,7 +132,7 @@ def test_evaluate_gives_the_score_of_the_training_whatever_the_batch(run, capsys
 def test_evaluate_reads_other_texts_with_characters_never_seen(run, tmp_path, capsys):
     (tmp_path / "other.txt").write_text("Σ snow ☃ and bottles of beer on the wall. " * 3)
     main(["evaluate", str(run), "--data", str(tmp_path / "other.txt"), "--split", "all"])
-    found = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    found = figures(capsys.readouterr().out)
     assert (found["tokens"], found["unknown"]) == ("126", "9")  # Σ, ☃, and d, thrice
     main(["evaluate", str(run), "--data", str(tmp_path / "other.txt")])  # of so short a text, 5%
     assert "unknown" in capsys.readouterr().out

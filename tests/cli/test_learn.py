@@ -14,7 +14,9 @@ from torch import nn
 from metarnn.cli import setup
 from metarnn.cli.learning import Asked, Learning
 from metarnn.cli.main import main
+from metarnn.cli.report import page
 from metarnn.cli.tasks import open_run
+from metarnn.report.materials import gather
 from metarnn.search.problem import Problem
 from metarnn.tasks.look import look
 from tests.helpers.process import start
@@ -109,7 +111,14 @@ def test_a_text_becomes_a_study_whose_model_writes(study, capsys):
     assert about["seeds"] == [0]
     assert re.fullmatch("[0-9a-f]{64}", about["data"]["sha256"])
     stages = [stage["name"] for stage in about["stages"]]
-    assert stages == ["simple rules", "measure", "search", "random", "verdict", "longer", "sample"]
+    named = ["simple rules", "measure", "search", "random", "verdict", "longer", "sample"]
+    assert stages == named
+    beaten = "A simple rule beats the model that was kept on the test split: 5-gram model"
+    assert about["verdict"].startswith(beaten)
+    assert f"\n{beaten}" in said
+    assert page([gather(out)]).lead.startswith(beaten)
+    assert (out / "baselines.json").exists()
+    assert not list((out / "verdict").glob("*/baselines.json"))
     verdict = json.loads((out / "verdict.json").read_text())
     names = {row["name"] for row in verdict["rows"]}
     assert names - {name for name in names if name.startswith("meta ")} == UNITS

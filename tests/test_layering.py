@@ -21,6 +21,8 @@ ORDER = (
     "tasks",
     "training",
     "search",
+    "runs",
+    "study",
     "bench",
     "report",
     "cli",

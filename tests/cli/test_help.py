@@ -8,7 +8,7 @@ import pytest
 from metarnn.cli import completion
 from metarnn.cli.main import COMMANDS, TASKED, main
 from metarnn.cli.search import searchable
-from metarnn.cli.tasks import TASKS
+from metarnn.runs.tasks import TASKS
 
 NAMES = [name for name in COMMANDS if name not in TASKED]
 NAMES += [f"train {task}" for task in TASKS]

@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from metarnn.cli import table, tasks
+from metarnn.cli import table
+from metarnn.runs import tasks
 from metarnn.tasks.affordable import affordable
 from metarnn.tasks.classification.load import load
 from metarnn.training import checkpoint, config

@@ -15,8 +15,8 @@ from metarnn.cli import setup
 from metarnn.cli.learning import Asked, Learning
 from metarnn.cli.main import main
 from metarnn.cli.report import page
-from metarnn.cli.tasks import open_run
 from metarnn.report.materials import gather
+from metarnn.runs.tasks import open_run
 from metarnn.search.problem import Problem
 from metarnn.tasks.look import look
 from tests.helpers.process import start

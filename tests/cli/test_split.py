@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from metarnn.cli.main import main
-from metarnn.cli.tasks import open_run
+from metarnn.runs.tasks import open_run
 from metarnn.tasks.split import FILE, Split
 from metarnn.training.progress import scores_in_words
 

@@ -8,11 +8,11 @@ import tomllib
 import pytest
 
 from metarnn import cells, graph
-from metarnn.cli.lm import ENTRY, Config
 from metarnn.cli.main import main
 from metarnn.cli.report import page
 from metarnn.cli.train import parse
 from metarnn.report.materials import gather
+from metarnn.runs.lm import ENTRY, Config
 from metarnn.training import Folder, checkpoint
 from tests.helpers.process import start
 

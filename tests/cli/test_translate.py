@@ -8,7 +8,7 @@ import pytest
 
 from metarnn.cli.main import main
 from metarnn.cli.train import parse
-from metarnn.cli.translation import ENTRY, Config
+from metarnn.runs.translation import ENTRY, Config
 
 WORDS = ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"]
 SMALL = (

@@ -18,15 +18,15 @@ import torch
 
 from metarnn import graph
 from metarnn.cells import GRU, LSTM
-from metarnn.cli import fewshot as fewshot_command
 from metarnn.cli import learn
-from metarnn.cli.lm import Config
 from metarnn.cli.report import page
 from metarnn.cli.searched import Searched
 from metarnn.cli.study import Study
-from metarnn.cli.tasks import find, open_run
 from metarnn.layers import LSTM as LSTMLayer
 from metarnn.report.materials import gather
+from metarnn.runs import fewshot as fewshot_command
+from metarnn.runs.lm import Config
+from metarnn.runs.tasks import find, open_run
 from metarnn.search import Search
 from metarnn.search.genotype import Genotype
 from metarnn.search.known import KNOWN

@@ -17,17 +17,18 @@ import pytest
 import torch
 
 from metarnn import cells, graph
-
-# Imported here, so that processes that are forked find them.
-from metarnn.cli import fewshot, lm, setup  # noqa: F401
 from metarnn.cli import learn as learn_command  # noqa: F401
 from metarnn.cli import search as search_command  # noqa: F401
+
+# Imported here, so that processes that are forked find them.
+from metarnn.cli import setup
 from metarnn.cli import train as train_command  # noqa: F401
 from metarnn.cli.main import main
 from metarnn.cli.report import write_report
 from metarnn.engines.cpu import compile as compiling
 from metarnn.graph.files import LEFT, tidy
 from metarnn.layers import Recurrent
+from metarnn.runs import fewshot, lm  # noqa: F401
 from metarnn.tasks.language import corpus
 from metarnn.training import Folder, checkpoint
 from tests.cli.test_learn import FAST

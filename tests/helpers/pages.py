@@ -17,10 +17,10 @@ from unittest import mock
 import pytest
 import tyro
 
-from metarnn.cli import tasks
 from metarnn.cli.main import COMMANDS, TASKED, find, main
 from metarnn.cli.searched import Searched
 from metarnn.cli.train import parse
+from metarnn.runs import tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

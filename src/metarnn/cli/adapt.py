@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import check
-from metarnn.cli import fewshot
-from metarnn.cli.tasks import open_run
 from metarnn.meta import Episode, Learner
+from metarnn.runs import fewshot
+from metarnn.runs.tasks import open_run
 from metarnn.training import checkpoint
 from metarnn.training.world import find_device
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import tyro
 from tyro.extras import SubcommandApp
 
-from metarnn.cli import tasks
 from metarnn.cli.search import searchable
 from metarnn.cli.searched import Searched
+from metarnn.runs import tasks
 
 
 def completion(shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional], /) -> None:

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from metarnn.cells import check
 from metarnn.cli.cell import find_cell
 from metarnn.cli.table import print_table, say
-from metarnn.cli.tasks import Job, Run, open_run
 from metarnn.gradients.reach import Reach, reach
 from metarnn.graph.files import write
 from metarnn.layers import Recurrent
 from metarnn.report.reach import svg, table, words
 from metarnn.report.reading import Reading, reading
+from metarnn.runs.tasks import Job, Run, open_run
 from metarnn.tasks.task import Shard
 from metarnn.training.progress import Progress, progress
 

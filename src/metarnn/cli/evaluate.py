@@ -9,7 +9,7 @@ import torch
 from rich.table import Table
 
 from metarnn.cli.table import console, say
-from metarnn.cli.tasks import open_run
+from metarnn.runs.tasks import open_run
 from metarnn.tasks.rules import simple_rules
 from metarnn.training.progress import evaluating, printable, progress
 from metarnn.training.world import find_device

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from metarnn.cli import lm, translation
-from metarnn.cli.tasks import Job, Run
 from metarnn.cli.translate import picture
 from metarnn.meta import Generating
 from metarnn.report import exhibits as shown
 from metarnn.report import task_map
 from metarnn.report.inside import visible
 from metarnn.report.markup import Markup
+from metarnn.runs import lm, translation
+from metarnn.runs.tasks import Job, Run
 from metarnn.tasks.classification import predict
 from metarnn.tasks.classification.metrics import confusion
 from metarnn.tasks.forecasting.likelihoods import LEVELS

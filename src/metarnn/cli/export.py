@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from metarnn.cells import Theta, check
-from metarnn.cli.tasks import open_run
 from metarnn.graph.files import beside
 from metarnn.layers import Recurrent
+from metarnn.runs.tasks import open_run
 from metarnn.tasks.classification import Classifier
 from metarnn.tasks.classification.task import collate
 from metarnn.tasks.onnx import FORMS, Exported, without_step

@@ -7,8 +7,9 @@ from pathlib import Path
 import torch
 
 from metarnn.cells import check
-from metarnn.cli import forecasting, table
-from metarnn.cli.tasks import open_run
+from metarnn.cli import table
+from metarnn.runs import forecasting
+from metarnn.runs.tasks import open_run
 from metarnn.tasks.forecasting import Forecaster, load_panel
 from metarnn.tasks.forecasting.future import SHOWN, future
 from metarnn.tasks.pretrained import from_pretrained

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from metarnn.cells import check
-from metarnn.cli import lm
-from metarnn.cli.tasks import open_run
 from metarnn.decoding import Search
+from metarnn.runs import lm
+from metarnn.runs.tasks import open_run
 from metarnn.tasks.language import LanguageModel, Vocabulary, continuations
 from metarnn.tasks.language import generate as draw
 from metarnn.training.progress import for_output

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from metarnn.cells import check
-from metarnn.cli import setup, tasks
+from metarnn.cli import setup
 from metarnn.cli.learning import Asked, Learning, finish, save_search
 from metarnn.cli.searched import Searched, task_config
 from metarnn.cli.study import LEARN, Study, fingerprint, machine, versions
 from metarnn.graph.files import document
+from metarnn.runs import tasks
 from metarnn.tasks.language.model import parse_count
 from metarnn.tasks.look import Finding, look
 from metarnn.tasks.split import Split

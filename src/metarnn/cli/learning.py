@@ -13,14 +13,15 @@ from typing import Any
 import torch
 
 from metarnn.cells import check
-from metarnn.cli import samples, setup, tasks
+from metarnn.cli import samples, setup
 from metarnn.cli.report import write_report
-from metarnn.cli.rules import recorded_rules
 from metarnn.cli.search import best_random, indented, print_verdict, write_found
 from metarnn.cli.searched import runs_of
 from metarnn.cli.study import Study
 from metarnn.cli.table import say
-from metarnn.cli.tasks import PLACES
+from metarnn.runs import tasks
+from metarnn.runs.rules import recorded_rules
+from metarnn.runs.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, budget
 from metarnn.search.known import known_name
 from metarnn.search.problem import Problem, Unit

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from metarnn.cli.diagnose import of_layer, of_model, opened
 from metarnn.cli.exhibits import EXHIBITS, Work
-from metarnn.cli.tasks import open_run
 from metarnn.gradients.reach import Reach
 from metarnn.hyper.inspect import motion
 from metarnn.report import inside
@@ -17,6 +16,7 @@ from metarnn.report.gates import activity
 from metarnn.report.markup import Markup, join
 from metarnn.report.materials import Materials
 from metarnn.report.reading import Reading, reading
+from metarnn.runs.tasks import open_run
 from metarnn.tasks.task import Shard
 from metarnn.training.progress import SILENT, Progress
 

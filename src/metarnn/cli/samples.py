@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metarnn.cli.tasks import open_run
+from metarnn.runs.tasks import open_run
 from metarnn.tasks.classification import predict
 from metarnn.tasks.forecasting.future import future
 from metarnn.tasks.language import generate

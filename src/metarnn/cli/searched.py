@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from metarnn.cells import check
-from metarnn.cli import tasks
-from metarnn.cli.tasks import PLACES, Job
+from metarnn.runs import tasks
+from metarnn.runs.tasks import PLACES, Job
 from metarnn.search import DartsSpace, SearchOptions, Space, UnitSpace
 from metarnn.search.problem import Problem, Unit
 from metarnn.search.unit_space import OPERATIONS, SLOTS

@@ -12,11 +12,9 @@ from rich.table import Table
 
 from metarnn.graph.files import beside
 from metarnn.tasks.rows import is_number
-from metarnn.training.progress import for_output
+from metarnn.training.progress import GAP, column_groups, for_output
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
-
-GAP = 2  # columns between two columns of a table
 
 
 def write(lines: Sequence[Sequence[str]], out: Path | None, about: str) -> None:
@@ -76,18 +74,3 @@ def print_table(
         for row in rows:
             table.add_row(*(row[k] for k in numbers))
         out.print(table)
-
-
-def column_groups(widths: Sequence[int], width: int) -> list[list[int]]:
-    """Group columns into tables of at most `width`, the first column in each.
-
-    >>> column_groups([5, 10, 10, 10], 30)
-    [[0, 1, 2], [0, 3]]
-    """
-    groups = [[0]]
-    for k in range(1, len(widths)):
-        used = sum(widths[j] + GAP for j in groups[-1])
-        if used + widths[k] > width and len(groups[-1]) > 1:
-            groups.append([0])
-        groups[-1].append(k)
-    return groups

@@ -16,11 +16,11 @@ from typing import Any
 import tyro
 
 from metarnn.cells import check
-from metarnn.cli import tasks
-from metarnn.cli.rules import recorded_rules
 from metarnn.cli.table import say
-from metarnn.cli.tasks import PLACES, Common, Entry, Job
 from metarnn.graph.files import write
+from metarnn.runs import tasks
+from metarnn.runs.rules import recorded_rules
+from metarnn.runs.tasks import PLACES, Common, Entry, Job
 from metarnn.tasks.limits import check_limits
 from metarnn.tasks.split import Split
 from metarnn.training import Folder, FolderError, Result, Trainer, config

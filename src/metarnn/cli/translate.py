@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 
 from metarnn.cells import check
-from metarnn.cli import translation
-from metarnn.cli.tasks import open_run
 from metarnn.decoding import Sampler, Search
 from metarnn.graph.files import write
 from metarnn.report.attention import heatmap
+from metarnn.runs import translation
+from metarnn.runs.tasks import open_run
 from metarnn.tasks.language import UNK, Vocabulary
 from metarnn.tasks.translation import EncoderDecoder, Translation, align
 from metarnn.tasks.translation import translate as find

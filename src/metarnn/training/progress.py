@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from metarnn.tasks.watch import watched
 
 BAR = (8, 20)  # columns of a bar, at least and at most
+GAP = 2  # columns between two columns of a table
 QUIET_SECONDS = 10.0  # between two plain lines, of those that no validation asks for
 
 
@@ -320,3 +321,18 @@ def rate(speed: float) -> str:
         if speed >= limit:
             return f"{speed / limit:.3g}{unit} tokens/s"
     return f"{speed:.3g} tokens/s"
+
+
+def column_groups(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Group columns into tables of at most `width`, the first column in each.
+
+    >>> column_groups([5, 10, 10, 10], 30)
+    [[0, 1, 2], [0, 3]]
+    """
+    groups = [[0]]
+    for k in range(1, len(widths)):
+        used = sum(widths[j] + GAP for j in groups[-1])
+        if used + widths[k] > width and len(groups[-1]) > 1:
+            groups.append([0])
+        groups[-1].append(k)
+    return groups

@@ -5,31 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+COOLDOWN = 0.25  # of the training, over which "trapezoid" falls
+
 # A shape is a function of the step, counted from 1, the length of the warm-up, and the share of the
 # way from the warm-up's end to the end of the training, 0 … 1.
 SHAPES: dict[str, Callable[[int, int, float], float]] = {
     "constant": lambda step, warmup, done: 1.0,
     "cosine": lambda step, warmup, done: (1 + math.cos(math.pi * done)) / 2,
     "linear": lambda step, warmup, done: 1 - done,
+    # Constant, then a linear cool-down (Hägele et al. 2024): until the cool-down nothing depends on
+    # the length of the training, which can still be changed.
+    "trapezoid": lambda step, warmup, done: min((1 - done) / COOLDOWN, 1.0),
     # 1 at the warm-up's end, then as in "Attention is all you need" (Vaswani et al. 2017).
     "inverse-sqrt": lambda step, warmup, done: math.sqrt(max(warmup, 1) / max(step, warmup, 1)),
 }
-FALLING = ("cosine", "linear")  # they need to know where the end is
+FALLING = ("cosine", "linear", "trapezoid")  # they need to know where the end is
 
 
 def factor(shape: str, step: int, progress: float, *, warmup: int = 0, floor: float = 0.0) -> float:
     """The share of the learning rate that update `step` (1, 2, …) gets.
 
         warm-up:  step / warmup,                       step ≤ warmup
-        then:     floor + (1 - floor) · shape(done),   for "cosine" and "linear"
+        then:     floor + (1 - floor) · shape(done),   for "cosine", "linear" and "trapezoid"
 
     Args:
-        shape: "constant", "cosine", "linear" or "inverse-sqrt"
+        shape: "constant", "cosine", "linear", "trapezoid" or "inverse-sqrt"
         step: the update about to be made
         progress: the share of the training done before it, 0 … 1. The share that the warm-up took
             is not known here but follows: with n updates, progress = (step - 1) / n
         warmup: updates over which it rises from 0
-        floor: where "cosine" and "linear" end
+        floor: where falling shapes end
 
     >>> [factor("linear", step, (step - 1) / 4) for step in (1, 2, 3, 4)]
     [1.0, 0.75, 0.5, 0.25]

@@ -83,12 +83,12 @@ class Settings:
     checkpoint_every: int = 0
     """Keep states of every so many steps only and compute the rest again: less memory for bptt; -1
     takes the square root of the length, 0 keeps all."""
-    schedule: Literal["constant", "cosine", "linear", "inverse-sqrt"] = "constant"
-    """How the learning rate falls after the warm-up."""
+    schedule: Literal["constant", "cosine", "linear", "trapezoid", "inverse-sqrt"] = "constant"
+    """How the learning rate falls after the warm-up; trapezoid: linearly, over the last quarter."""
     warmup: int = 0
     """Updates over which the learning rate rises from 0."""
     floor: float = 0.0
-    """Where cosine and linear end, as a share of the learning rate."""
+    """Where cosine, linear and trapezoid end, as a share of the learning rate."""
 
     ema: float = 0.0
     """Evaluate an exponential average of the weights with this decay (0.999); 0 for none."""

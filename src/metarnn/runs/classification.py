@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metarnn.cells import check
-from metarnn.cli.table import column_groups
-from metarnn.cli.tasks import Common, Job, chosen, fitting
+from metarnn.runs.tasks import Common, Job, chosen, fitting
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.classification import (
     ClassificationTask,
@@ -27,7 +26,7 @@ from metarnn.tasks.classification.part import parted
 from metarnn.tasks.pretrained import MODEL, describe, described
 from metarnn.tasks.unit import name_of
 from metarnn.training import Folder, generators
-from metarnn.training.progress import SILENT, Progress
+from metarnn.training.progress import SILENT, Progress, column_groups
 
 SHOWN = 20  # classes whose confusion a person can read
 

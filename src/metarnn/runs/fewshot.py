@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from metarnn.cells import check
-from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.graph.files import document, write
 from metarnn.meta import Learner
+from metarnn.runs.tasks import Common, Job, chosen, fitting
 from metarnn.tasks.fewshot import (
     Characters,
     Classes,

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from metarnn.cells import CELLS, cell, check
-from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.gradients import FORWARD
 from metarnn.hyper import Omega
+from metarnn.runs.tasks import Common, Job, chosen, fitting
 from metarnn.search import library
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from metarnn.cli.tasks import Common, Job, chosen, fitting
+from metarnn.runs.tasks import Common, Job, chosen, fitting
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.forecasting import (
     Forecaster,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from metarnn.cells import check
-from metarnn.cli.tasks import Common, Job, chosen, fitting
 from metarnn.decoding import Search
 from metarnn.graph import save, trace_cell
+from metarnn.runs.tasks import Common, Job, chosen, fitting
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language import Vocabulary
 from metarnn.tasks.translation import (

@@ -19,11 +19,11 @@ from metarnn.training.progress import SILENT, Progress
 
 # The module of each task has an `ENTRY`; it is imported only when it is asked for.
 TASKS = {
-    "lm": "metarnn.cli.lm",
-    "translation": "metarnn.cli.translation",
-    "classification": "metarnn.cli.classification",
-    "forecasting": "metarnn.cli.forecasting",
-    "fewshot": "metarnn.cli.fewshot",
+    "lm": "metarnn.runs.lm",
+    "translation": "metarnn.runs.translation",
+    "classification": "metarnn.runs.classification",
+    "forecasting": "metarnn.runs.forecasting",
+    "fewshot": "metarnn.runs.fewshot",
 }
 
 # Flags that say where, not how: they are no part of config.toml.

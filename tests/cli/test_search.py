@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from metarnn.cli import rivals
+from metarnn.runs import rivals
 from metarnn.cli.main import main
 from metarnn.graph import GraphCell, read
 from metarnn.search import Genotype

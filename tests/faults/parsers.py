@@ -20,8 +20,8 @@ from metarnn import graph
 from metarnn.cells import GRU, LSTM
 from metarnn.cli import learn
 from metarnn.cli.report import page
-from metarnn.cli.searched import Searched
-from metarnn.cli.study import Study
+from metarnn.runs.searched import Searched
+from metarnn.study.study import Study
 from metarnn.layers import LSTM as LSTMLayer
 from metarnn.report.materials import gather
 from metarnn.runs import fewshot as fewshot_command

@@ -18,7 +18,7 @@ import pytest
 import tyro
 
 from metarnn.cli.main import COMMANDS, TASKED, find, main
-from metarnn.cli.searched import Searched
+from metarnn.runs.searched import Searched
 from metarnn.cli.train import parse
 from metarnn.runs import tasks
 

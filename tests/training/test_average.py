@@ -31,11 +31,22 @@ def test_the_plain_mean():
 def test_the_exponential_average():
     model = nn.Linear(3, 2, bias=False)
     average = Average(model, decay=0.8)
-    seen = walk(average, model)
-    expected = seen[0]
-    for weight in seen[1:]:
+    walk(average, model, 40)  # from the 36th update on, the last fifth counts for a fifth
+    expected = average.values["weight"].clone()
+    for weight in walk(average, model):
         expected = 0.8 * expected + 0.2 * weight
     torch.testing.assert_close(average.values["weight"], expected)
+
+
+def test_an_exponential_average_of_few_updates_has_forgotten_the_first():
+    """Of 20 updates the first counts for a ten-thousandth, with a plain one for nearly all."""
+    model = nn.Linear(1, 1, bias=False)
+    average = Average(model, decay=0.999)
+    for step in range(20):
+        with torch.no_grad():
+            model.weight.fill_(float(step == 0))
+        average.update()
+    assert 0 < float(average.values["weight"]) < 1e-4
 
 
 def test_sgd_with_the_plain_mean_is_torchs_averaged_sgd():

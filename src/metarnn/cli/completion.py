@@ -9,8 +9,8 @@ import tyro
 from tyro.extras import SubcommandApp
 
 from metarnn.cli.search import searchable
-from metarnn.cli.searched import Searched
 from metarnn.runs import tasks
+from metarnn.runs.searched import Searched
 
 
 def completion(shell: Annotated[Literal["bash", "zsh", "fish"], tyro.conf.Positional], /) -> None:

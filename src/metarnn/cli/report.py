@@ -14,7 +14,6 @@ import tyro
 from metarnn.cells import LSTM, check
 from metarnn.cli.exhibits import EXHIBITS
 from metarnn.cli.look import TROUBLE, Look, Looking
-from metarnn.cli.study import fingerprint, versions
 from metarnn.graph import Graph, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.report import inside, sections, unit
@@ -22,6 +21,7 @@ from metarnn.report.lead import lead
 from metarnn.report.markup import Markup, join, tag
 from metarnn.report.materials import Materials, gather
 from metarnn.report.page import Page, Section
+from metarnn.study.study import fingerprint, versions
 from metarnn.training.progress import SILENT, Progress, progress
 
 THETA = (

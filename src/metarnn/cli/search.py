@@ -12,13 +12,13 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from metarnn.cells import check
-from metarnn.cli.rivals import beside
-from metarnn.cli.searched import VERDICT, Searched, problem_of, runs_of, size_of, task_config
 from metarnn.cli.table import print_table, say
 from metarnn.cli.train import parse
 from metarnn.graph import save, svg, text
 from metarnn.graph.files import make_folder, write
 from metarnn.runs import tasks
+from metarnn.runs.rivals import beside
+from metarnn.runs.searched import VERDICT, Searched, problem_of, runs_of, size_of, task_config
 from metarnn.runs.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, Space
 from metarnn.search.problem import Problem, Unit

@@ -129,9 +129,9 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
     known = folder if resume else None
     # What is prepared once and kept, such as a large text numbered, is not prepared by all at once.
     show = shows.progress() if world.is_first else shows.SILENT
-    job = entry.prepare(chosen, known, show) if world.is_first else None
+    job = tasks.prepare(entry, chosen, known, show) if world.is_first else None
     world.tell(None)
-    job = entry.prepare(chosen, known) if job is None else job
+    job = tasks.prepare(entry, chosen, known) if job is None else job
     trainer = Trainer(job.task, job.model, job.config, folder=folder, world=world, progress=show)
     with folder.locked(resume=resume) if world.is_first else nullcontext():
         resumed = resume and trainer.resume()  # before config.toml changes: it may not fit

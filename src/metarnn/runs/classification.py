@@ -86,15 +86,14 @@ class ClassificationEntry:
     kind = Config
     presets: Mapping[str, Mapping[str, Any]] = PRESETS
 
-    def prepare(
+    def load(
         self, config: Config, folder: Folder | None = None, show: Progress = SILENT
-    ) -> Job[Config]:
-        known = None
-        if folder is not None and (folder.path / MODEL).exists():
-            known = described(folder.path)
-            assert isinstance(known, Classifier)
-        data = _load(config, None if known is None else known.scheme, show)
-        task = _task(data, config)
+    ) -> Dataset:
+        known = _known(folder)
+        return _load(config, None if known is None else known.scheme, show)
+
+    def job(self, config: Config, data: Dataset, folder: Folder | None = None) -> Job[Config]:
+        known, task = _known(folder), _task(data, config)
         options = ClassifierOptions(**chosen(ClassifierOptions, config))
         if known is not None and config.cell.endswith(".json"):
             # A run has its own copy of a cell from a file.
@@ -141,6 +140,15 @@ class ClassificationEntry:
         truth = np.concatenate([np.atleast_1d(y) for y in test.y])
         if len(scheme.classes) <= SHOWN:
             yield from _confusion(confusion(truth, guess, len(scheme.classes)), scheme.classes)
+
+
+def _known(folder: Folder | None) -> Classifier | None:
+    """The model of a run as its folder describes it, without weights."""
+    if folder is None or not (folder.path / MODEL).exists():
+        return None
+    model = described(folder.path)
+    assert isinstance(model, Classifier)
+    return model
 
 
 def _load(config: Config, scheme: Scheme | None, show: Progress) -> Dataset:

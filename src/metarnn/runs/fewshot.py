@@ -90,13 +90,14 @@ class FewShotEntry:
     kind = Config
     presets: Mapping[str, Mapping[str, Any]] = PRESETS
 
-    def prepare(
-        self, config: Config, folder: Folder | None = None, show: Progress = SILENT
-    ) -> Job[Config]:
+    def load(self, config: Config, folder: Folder | None = None, show: Progress = SILENT) -> Family:
         if config.family in ("sequences", "images") and not config.data:
             check.refuse("data", "", f"a folder with a folder for each class of {config.family}")
         show.say(f"{config.family}: making or reading its tasks")
-        task = FewShotTask(_family(config), **chosen(FewShotTask, config, "family"))
+        return _family(config)
+
+    def job(self, config: Config, data: Family, folder: Folder | None = None) -> Job[Config]:
+        task = FewShotTask(data, **chosen(FewShotTask, config, "family"))
         options = _options(config)
         with generators.seeded(config.seed):
             # Classes that were added change the size: that the data changed is said first.

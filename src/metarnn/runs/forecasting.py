@@ -114,13 +114,14 @@ class ForecastingEntry:
     kind = Config
     presets: Mapping[str, Mapping[str, Any]] = PRESETS
 
-    def prepare(
+    def load(
         self, config: Config, folder: Folder | None = None, show: Progress = SILENT
-    ) -> Job[Config]:
-        known = None
-        if folder is not None and (folder.path / MODEL).exists():
-            known = self.model(config, folder)
-        windows = _load(config, None if known is None else known.scheme, show)
+    ) -> Windows:
+        known = _known(folder)
+        return _load(config, None if known is None else known.scheme, show)
+
+    def job(self, config: Config, data: Windows, folder: Folder | None = None) -> Job[Config]:
+        known, windows = _known(folder), data
         task = _task(windows, config)
         options = ForecasterOptions(**chosen(ForecasterOptions, config))
         if known is not None and config.cell.endswith(".json"):
@@ -160,6 +161,15 @@ class ForecastingEntry:
 
     def details(self, job: Job[Config], scores: Mapping[str, float]) -> Iterable[str]:
         return ()
+
+
+def _known(folder: Folder | None) -> Forecaster | None:
+    """The model of a run as its folder describes it, without weights."""
+    if folder is None or not (folder.path / MODEL).exists():
+        return None
+    model = described(folder.path)
+    assert isinstance(model, Forecaster)
+    return model
 
 
 def columns(config: Config) -> dict[str, Any]:

@@ -103,13 +103,13 @@ class LanguageEntry:
     kind = Config
     presets: Mapping[str, Mapping[str, Any]] = PRESETS
 
-    def prepare(
-        self, config: Config, folder: Folder | None = None, show: Progress = SILENT
-    ) -> Job[Config]:
+    def load(self, config: Config, folder: Folder | None = None, show: Progress = SILENT) -> Corpus:
+        return _corpus(config, folder, show)
+
+    def job(self, config: Config, data: Corpus, folder: Folder | None = None) -> Job[Config]:
         config = online(config) if config.online else config
-        corpus = _corpus(config, folder, show)
-        task = _task(corpus, config)
-        options, size = _options(config, folder), len(corpus.vocabulary)
+        task = _task(data, config)
+        options, size = _options(config, folder), len(data.vocabulary)
         config = replace(config, width=solved(size, options).width, params="")
         with generators.seeded(config.seed):
             model = fitting(lambda: build_model(size, options), folder)

@@ -70,8 +70,12 @@ class Entry(Protocol[C]):
     kind: type[C]
     presets: Mapping[str, Mapping[str, Any]]
 
-    def prepare(self, config: C, folder: Folder | None = None, show: Progress = SILENT) -> Job[C]:
-        """The job of a configuration; with a folder, what it knows of the data is put to use."""
+    def load(self, config: C, folder: Folder | None = None, show: Progress = SILENT) -> Any:
+        """The data of a configuration; with a folder, numbered as the run in it had them."""
+        ...
+
+    def job(self, config: C, data: Any, folder: Folder | None = None) -> Job[C]:
+        """The task and the model of a configuration on data that are loaded."""
         ...
 
     def model(self, config: C, folder: Folder) -> nn.Module:
@@ -89,6 +93,13 @@ class Entry(Protocol[C]):
     def details(self, job: Job[C], scores: Mapping[str, float]) -> Iterable[str]:
         """Lines about the model at work on held-out data, beyond its scores."""
         ...
+
+
+def prepare(
+    entry: Entry[C], config: C, folder: Folder | None = None, show: Progress = SILENT
+) -> Job[C]:
+    """The job of a configuration; with a folder, what it knows of the data is put to use."""
+    return entry.job(config, entry.load(config, folder, show), folder)
 
 
 def chosen(kind: type, config: Any, *without: str) -> dict[str, Any]:
@@ -118,7 +129,7 @@ class Run(Generic[C]):
 
     def prepare(self, show: Progress = SILENT) -> Job[C]:
         """The task and the model of the run; refused where its data have changed."""
-        job = self.entry.prepare(self.config, self.folder, show)
+        job = prepare(self.entry, self.config, self.folder, show)
         if self.own_data:
             Split.of(job.task).verify(self.folder.path, str(getattr(self.config, "data", "")))
         return job

@@ -98,10 +98,15 @@ class TranslationEntry:
     kind = Config
     presets: Mapping[str, Mapping[str, Any]] = PRESETS
 
-    def prepare(
+    def load(
         self, config: Config, folder: Folder | None = None, show: Progress = SILENT
+    ) -> ParallelCorpus:
+        return _corpus(config, folder, show)
+
+    def job(
+        self, config: Config, data: ParallelCorpus, folder: Folder | None = None
     ) -> Job[Config]:
-        corpus = _corpus(config, folder, show)
+        corpus = data
         given = _options(config, folder)
         options = solved(corpus.source, corpus.target, given)
         config = replace(

@@ -69,6 +69,15 @@ class Split:
         )
 
 
+def spread(count: int, most: int) -> list[int]:
+    """Choose at most `most` of so many examples, evenly spread and the same each time.
+
+    >>> spread(10, 4), spread(3, 4)
+    ([0, 2, 5, 7], [0, 1, 2])
+    """
+    return [k * count // most for k in range(most)] if count > most else list(range(count))
+
+
 def _checked(digest: Any) -> str:
     if not isinstance(digest, str):
         check.refuse("hash", digest, "a text")

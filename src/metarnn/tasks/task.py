@@ -86,7 +86,9 @@ class Task(Protocol):
     is a sum over time may also have `split(batch, steps)`, the same batch in stretches of so many
     steps: then any gradient rule can train it. `measure` tells what its models are compared by,
     where that is not the first of its scores. `simple_rules(split, seconds)` gives the rules that
-    a model must beat, see `tasks.rules`.
+    a model must beat, see `tasks.rules`. `amount(split)` counts what a split is scored on (tokens,
+    pairs, examples, windows), of which `enough` rank two models; `sampled(split, most)` is the same
+    task with a fixed sample of at most so many in that split.
     """
 
     def batches(self, shard: Shard) -> Batches:

@@ -7,12 +7,14 @@ from typing import Any
 
 from metarnn.cells import Cell, cell, check
 from metarnn.graph import GraphCell, read, rescaled
-from metarnn.hyper import MetaRecurrent
+from metarnn.hyper import MetaRecurrent, Mogrifier
 from metarnn.layers import Recurrent
 
 Make = Callable[[int, int], Cell]  # widths of input and state -> unit
 
 META = "meta-"  # before the name of a cell: its weights are generated
+MOGRIFIER = "mogrifier-"  # before it: the input and the state scale each other first
+ROUNDS, RANK = 2, 16  # of such a mogrifier
 FILE = "cell.json"  # a run's own copy of a unit that no name stands for
 
 
@@ -27,6 +29,11 @@ def unit(
     A unit of a file has the width that it has there, unless `rescale` gives it another.
     """
     name = name.removeprefix(META)
+    if name.startswith(MOGRIFIER):
+        inner = unit(
+            name.removeprefix(MOGRIFIER), inputs, width, rescale=rescale, layer_norm=layer_norm
+        )
+        return Mogrifier(inner, ROUNDS, min(RANK, inputs, width))
     if name.endswith(".json"):
         graph = read(name)
         return GraphCell(rescaled(graph, width) if rescale else graph).resized(inputs)
@@ -61,7 +68,10 @@ def moved(name: str, file: str) -> str:
     """
     if not name.endswith(".json"):
         return name
-    return f"{META if name.startswith(META) else ''}{file}"
+    prefix = META if name.startswith(META) else ""
+    if name.removeprefix(META).startswith(MOGRIFIER):
+        prefix += MOGRIFIER
+    return prefix + file
 
 
 def saved(name: str, layer: Recurrent) -> Cell:

@@ -9,14 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+EARLY = 9  # the average of few updates is of a tenth of them, not of the starting weights
+
 
 class Average:
     """A running average of a model's parameters.
 
         a ← a + μ (w - a)
 
-    with μ = 1 - decay for an exponential one, started from the first weights it sees; with μ = 1/n
-    at the n-th update for the plain mean (Polyak & Juditsky 1992), which is what averaged SGD is.
+    with μ = max(1 - decay, 9 / (9 + n)) at the n-th update for an exponential one, which begins as
+    the mean of about the last tenth of all updates; with μ = 1/n for the plain mean (Polyak &
+    Juditsky 1992), which is what averaged SGD is.
 
     Args:
         model: whose parameters to average
@@ -36,7 +39,9 @@ class Average:
         if self.count == 1:
             self.values = {name: w.detach().clone() for name, w in self.parameters.items()}
             return
-        share = 1 / self.count if self.decay is None else 1 - self.decay
+        share = 1 / self.count
+        if self.decay is not None:
+            share = max(1 - self.decay, EARLY / (EARLY + self.count))
         for name, w in self.parameters.items():
             self.values[name].lerp_(w.detach(), share)
 

@@ -156,21 +156,33 @@ class Race:
         self.progress.show(replace(report, done=done, elapsed=now - self._began))
 
 
-class Named(Silent):
-    """One of several trainings: shows it under a name, and says nothing."""
+class Contestant(Silent):
+    """One of several trainings that go on by turns: shows it under a name, and says nothing."""
 
-    def __init__(self, race: Race, name: str) -> None:
-        self.race, self.name = race, name
+    def __init__(self, progress: Progress, name: str) -> None:
+        self.progress, self.name = progress, name
 
     def __enter__(self) -> Progress:
-        self.race.progress.__enter__()
+        self.progress.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.race.progress.__exit__(*error)
+        self.progress.__exit__(*error)
 
     def show(self, report: Report) -> None:
         first = dict(list(report.numbers.items())[:1])  # a line has room for no more
+        self.progress.show(replace(report, numbers=first, name=self.name))
+
+
+class Named(Contestant):
+    """One of several trainings that are shown as one."""
+
+    def __init__(self, race: Race, name: str) -> None:
+        super().__init__(race.progress, name)
+        self.race = race
+
+    def show(self, report: Report) -> None:
+        first = dict(list(report.numbers.items())[:1])
         self.race.show(replace(report, numbers=first, name=self.name))
 
 

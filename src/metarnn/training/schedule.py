@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-COOLDOWN = 0.25  # of the training, over which "trapezoid" falls
-
 # A shape is a function of the step, counted from 1, the length of the warm-up, and the share of the
 # way from the warm-up's end to the end of the training, 0 … 1.
 SHAPES: dict[str, Callable[[int, int, float], float]] = {
     "constant": lambda step, warmup, done: 1.0,
     "cosine": lambda step, warmup, done: (1 + math.cos(math.pi * done)) / 2,
     "linear": lambda step, warmup, done: 1 - done,
-    # Constant, then a linear cool-down (Hägele et al. 2024): until the cool-down nothing depends on
-    # the length of the training, which can still be changed.
-    "trapezoid": lambda step, warmup, done: min((1 - done) / COOLDOWN, 1.0),
+    # Constant, then a linear cool-down (Hägele et al. 2024), here over the last three quarters:
+    # before it nothing depends on the length of the training, which can still be changed.
+    "trapezoid": lambda step, warmup, done: min((1 - done) / 0.75, 1.0),
     # 1 at the warm-up's end, then as in "Attention is all you need" (Vaswani et al. 2017).
     "inverse-sqrt": lambda step, warmup, done: math.sqrt(max(warmup, 1) / max(step, warmup, 1)),
 }

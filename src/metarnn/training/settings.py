@@ -84,7 +84,8 @@ class Settings:
     """Keep states of every so many steps only and compute the rest again: less memory for bptt; -1
     takes the square root of the length, 0 keeps all."""
     schedule: Literal["constant", "cosine", "linear", "trapezoid", "inverse-sqrt"] = "constant"
-    """How the learning rate falls after the warm-up; trapezoid: linearly, over the last quarter."""
+    """How the learning rate falls after the warm-up; trapezoid: linearly, over the last three
+    quarters."""
     warmup: int = 0
     """Updates over which the learning rate rises from 0."""
     floor: float = 0.0

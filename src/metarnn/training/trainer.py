@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -33,12 +34,14 @@ from metarnn.training.spike import LOWER, MOST, Spikes
 from metarnn.training.tree import pack, unpack
 from metarnn.training.world import World, place
 
+UNFINISHED = ("interrupted", "paused")  # reasons after which a training goes on
+
 
 @dataclass(frozen=True)
 class Result:
     """How a training ended. The model has its best weights then, unless it was interrupted."""
 
-    reason: str  # the limit that was reached, or "interrupted"
+    reason: str  # the limit that was reached, "interrupted" or "paused"
     step: int
     best: float  # the best score, of the validation after step `best_step`
     best_step: int
@@ -117,17 +120,22 @@ class Trainer:
         generators.seed_all(settings.seed + self.world.rank)
         self.world.share_weights(list(checkpoint.weights(self.model).values()))
 
-    def fit(self) -> Result:
-        """Train until a limit is reached; the model then has the weights that scored best."""
-        if self.folder is not None and self.world.is_first:
+    def fit(self, pause: Callable[[Position], bool] | None = None) -> Result:
+        """Train until a limit is reached; the model then has the weights that scored best.
+
+        Args:
+            pause: stops before an update where it is true, with everything saved; `fit` goes on
+                from there
+        """
+        if self.folder is not None and self.world.is_first and self.metrics.path is None:
             board = self.folder.path / "tensorboard" if self.settings.tensorboard else None
             self.metrics = Metrics(self.folder.metrics, self._measured, board)
         self._start_clock()
         with self.interruption.watched(), self.progress, deterministic(self.settings.deterministic):
             self._keep_good()
-            reason = self._train()
+            reason = self._train(pause)
         self.metrics.close()
-        if reason != "interrupted":
+        if reason not in UNFINISHED:
             self._take_best()
         p = self.at
         number = self.interruption.signal
@@ -137,13 +145,20 @@ class Trainer:
         self._began = time.monotonic() - self.at.elapsed
         self._logged = (self.at.tokens, self.at.elapsed)
 
-    def _train(self) -> str:
+    def limit(self, **limits: Any) -> None:
+        """Change when the training ends: steps, epochs or minutes, and what follows from that."""
+        self.settings = replace(self.settings, **limits)
+
+    def _train(self, pause: Callable[[Position], bool] | None) -> str:
         s = self.settings
         try:
             while True:
                 if self.at.due(s.validate_every) and self.at.validated != self.at.step:
-                    self._validate()
+                    self.validate()
                 if reason := self._why_stop():
+                    break
+                if pause is not None and pause(self.at):
+                    reason = "paused"
                     break
                 try:
                     self.update()
@@ -159,8 +174,8 @@ class Trainer:
                     self._log()
                 if self.at.due(s.save_every):
                     self._save()
-            if reason != "interrupted" and self.at.validated != self.at.step:
-                self._validate()
+            if reason not in UNFINISHED and self.at.validated != self.at.step:
+                self.validate()
         except Interrupted:
             reason = "interrupted"
         self._save()
@@ -316,7 +331,7 @@ class Trainer:
         done = at.done(self.settings, self.batches_per_epoch)
         self.progress.show(Report(at.step, done, at.elapsed, speed, numbers))
 
-    def _validate(self) -> None:
+    def validate(self) -> None:
         """Score the model on the validation data, keep it if it is the best so far, and save."""
         self.guard.check()
         scores = self.world.tell(self._evaluate() if self.world.is_first else None)
@@ -327,7 +342,8 @@ class Trainer:
         if s.nonmono and not self.average.count and stalled(at.scores, s.nonmono):
             self.average.update()
             self.progress.say(f"step {at.step}: validation stalled, averaging from here")
-        self.metrics.add(at.step, {f"valid_{k}": v for k, v in scores.items()})
+        named = {f"valid_{k}": v for k, v in scores.items()}
+        self.metrics.add(at.step, {**named, "seconds": time.monotonic() - self._began})
         words = scores_in_words(scores) + ("  (best)" if better else "")
         self.progress.say(f"step {at.step:>6}  valid  {words}")
         if better:

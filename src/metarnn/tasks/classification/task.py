@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from metarnn.tasks.classification.model import Classifier
 from metarnn.tasks.classification.rules import rule_set
 from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.shuffle import ShuffledBatches
-from metarnn.tasks.split import Piece
+from metarnn.tasks.split import Piece, spread
 from metarnn.tasks.task import Loss, Measure, Shard
 from metarnn.tasks.watch import counted
 
@@ -86,6 +86,7 @@ class ClassificationTask:
     class_weights: Literal["none", "balanced"] = "none"
     seed: int = 0
     evaluation_batch: int = 128
+    enough: ClassVar[int] = 1000
 
     def __post_init__(self) -> None:
         check.one_of("class_weights", self.class_weights, ["none", "balanced"])
@@ -105,6 +106,15 @@ class ClassificationTask:
     def contents(self) -> dict[str, Iterator[Piece]]:
         """The examples of each split, for `Split.of`."""
         return {name: _contents(part) for name, part in self.data.parts.items()}
+
+    def amount(self, split: str) -> int:
+        """Examples of a split."""
+        return len(self.data[split])
+
+    def sampled(self, split: str, most: int) -> ClassificationTask:
+        """The same task with a sample of at most so many examples in a split."""
+        chosen = self.data[split].take(spread(len(self.data[split]), most))
+        return replace(self, data=replace(self.data, parts={**self.data.parts, split: chosen}))
 
     @property
     def batches_per_epoch(self) -> float:

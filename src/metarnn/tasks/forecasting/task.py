@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ class ForecastingTask:
     seed: int = 0
     stride: int = 1
     evaluation_batch: int = 512
+    enough: ClassVar[int] = 1000
 
     @property
     def batches_per_epoch(self) -> float:
@@ -64,6 +65,15 @@ class ForecastingTask:
             yield np.array([start, end]).tobytes()
             for values in (series.values, series.known, series.observed):
                 yield values[start:end].tobytes()
+
+    def amount(self, split: str) -> int:
+        """Windows that an evaluation of a split forecasts."""
+        return len(self.windows.origins(split, self.stride_of(split)))
+
+    def sampled(self, split: str, most: int) -> ForecastingTask:
+        """The same task with a sample of at most so many windows in a split."""
+        windows = self.windows.sampled(split, most, self.stride_of(split))
+        return replace(self, windows=windows, stride=1)
 
     def batches(self, shard: Shard) -> ShuffledBatches[Window]:
         origins = self.windows.origins("train")

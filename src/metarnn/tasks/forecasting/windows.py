@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from torch import Tensor
 from metarnn.cells import check
 from metarnn.tasks.forecasting.dates import Frequency
 from metarnn.tasks.forecasting.series import Panel, filled
+from metarnn.tasks.split import spread
 
 SPLITS = ("train", "valid", "test")
 DAYS_A_MONTH = 30  # as the field counts the months of the ETT data
@@ -158,6 +160,13 @@ class Windows:
             needed = f"{self.scheme.lookback} + {self.scheme.horizon}"
             check.refuse("split", split, f"a series of {needed} steps at least that reaches it")
         return rows if stride == 1 else rows[(rows[:, 1] - rows[0, 1]) % stride == 0]
+
+    def sampled(self, split: str, most: int, stride: int = 1) -> Windows:
+        """The same with at most so many windows of every `stride`-th in a split, evenly spread."""
+        chosen, rows = copy.copy(self), self.origins(split, stride)
+        rows = rows[spread(len(rows), most)]
+        chosen.__dict__["_origins"] = self._origins | {split: rows}
+        return chosen
 
     def at(self, origins: np.ndarray) -> Window:
         """The windows with these origins."""

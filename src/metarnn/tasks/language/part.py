@@ -51,3 +51,24 @@ def stretch(split: Split, start: int, stop: int) -> Split:
     values = tokens.values[start:stop]
     unknown = int(np.count_nonzero(values == UNK)) if split.unknown else 0
     return Split(Tokens(values, bounds, tokens.mapped), split.names[first:last], unknown)
+
+
+def pieces(split: Split, most: int, count: int) -> Split:
+    """At most so many tokens of a split: `count` pieces from all over it, a document each.
+
+    Few tokens in documents enough stay as they are.
+
+    >>> from metarnn.tasks.language import load
+    >>> part = pieces(load("pydoc")["valid"], 1000, 4)
+    >>> part.tokens.bounds.tolist()
+    [0, 250, 500, 750, 1000]
+    """
+    total = len(split.tokens)
+    if total <= most and split.tokens.documents >= count:
+        return split
+    length = max(min(most, total) // count, 1)
+    starts = [k * total // count for k in range(min(count, total))]
+    values = np.concatenate([split.tokens.values[start : start + length] for start in starts])
+    bounds = np.arange(len(starts) + 1) * length
+    unknown = int(np.count_nonzero(values == UNK)) if split.unknown else 0
+    return Split(Tokens(values, bounds), tuple(f"sample {k}" for k in range(len(starts))), unknown)

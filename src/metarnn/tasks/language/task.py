@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -14,6 +14,7 @@ from metarnn.tasks.language.batches import Batch, RandomBatches, SequentialBatch
 from metarnn.tasks.language.corpus import Corpus
 from metarnn.tasks.language.evaluation import dynamic_score, score, summary
 from metarnn.tasks.language.model import detached, restart
+from metarnn.tasks.language.part import pieces
 from metarnn.tasks.language.rules import rule_set
 from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.split import Piece
@@ -55,6 +56,7 @@ class LanguageTask:
     omega: Omega = Omega()  # noqa: RUF009  frozen
     seed: int = 0
     evaluation_batch: int = 64
+    enough: ClassVar[int] = 40_000
 
     def __post_init__(self) -> None:
         check.one_of("sampling", self.sampling, ["sequential", "random"])
@@ -75,6 +77,17 @@ class LanguageTask:
             name: iter([split.tokens.bounds.tobytes(), split.tokens.values.data])
             for name, split in self.corpus.splits.items()
         }
+
+    def amount(self, split: str) -> int:
+        """Tokens of a split."""
+        return len(self.corpus[split].tokens)
+
+    def sampled(self, split: str, most: int) -> LanguageTask:
+        """The same task with a sample of at most so many tokens in a split: pieces from all over
+        it, read side by side, each as a document of its own."""
+        corpus = self.corpus
+        splits = corpus.splits | {split: pieces(corpus[split], most, self.evaluation_batch)}
+        return replace(self, corpus=replace(corpus, splits=splits))
 
     def batches(self, shard: Shard) -> SequentialBatches | RandomBatches:
         tokens = self.corpus["train"].tokens

@@ -26,7 +26,7 @@ def parted(corpus: ParallelCorpus, share: float) -> tuple[ParallelCorpus, Parall
     train = corpus["train"]
     places = Pairs(train.pairs.source, [str(k) for k in range(len(train))])
     dealt = deal(places, {"train": 1 - share, "valid": share}, 1, corpus.name)
-    begin, end = (_some(train, [int(k) for k in part.target]) for part in dealt.values())
+    begin, end = (some(train, [int(k) for k in part.target]) for part in dealt.values())
 
     def made(splits: dict[str, Split]) -> ParallelCorpus:
         return replace(corpus, splits=splits)
@@ -34,7 +34,7 @@ def parted(corpus: ParallelCorpus, share: float) -> tuple[ParallelCorpus, Parall
     return made({"train": begin, "valid": end}), made({"train": end, "valid": corpus["valid"]})
 
 
-def _some(split: Split, numbers: list[int]) -> Split:
+def some(split: Split, numbers: list[int]) -> Split:
     """The pairs with these numbers."""
     texts = Pairs(
         [split.pairs.source[k] for k in numbers], [split.pairs.target[k] for k in numbers]

@@ -6,7 +6,7 @@ import importlib.util
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,13 @@ from metarnn.cells import check
 from metarnn.decoding import Search
 from metarnn.gradients.forcing import Schedule, mix
 from metarnn.tasks.rules import RuleSet
-from metarnn.tasks.split import Piece
+from metarnn.tasks.split import Piece, spread
 from metarnn.tasks.task import Loss, Measure, Shard
 from metarnn.tasks.translation import metrics
 from metarnn.tasks.translation.batches import Batch, BucketedBatches, make_batch
 from metarnn.tasks.translation.corpus import ParallelCorpus, Split
 from metarnn.tasks.translation.model import EncoderDecoder, Feed
+from metarnn.tasks.translation.part import some
 from metarnn.tasks.translation.rules import rule_set
 from metarnn.tasks.translation.translate import Translation, translate
 from metarnn.tasks.watch import counted
@@ -62,6 +63,7 @@ class TranslationTask:
     seed: int = 0
     evaluation_batch: int = 64
     quick: bool = False
+    enough: ClassVar[int] = 500
 
     def __post_init__(self) -> None:
         check.probability("smoothing", self.smoothing)
@@ -86,6 +88,16 @@ class TranslationTask:
     def contents(self) -> dict[str, Iterator[Piece]]:
         """The pairs of each split, for `Split.of`."""
         return {name: _contents(split) for name, split in self.corpus.splits.items()}
+
+    def amount(self, split: str) -> int:
+        """Pairs of a split."""
+        return len(self.corpus[split])
+
+    def sampled(self, split: str, most: int) -> TranslationTask:
+        """The same task with a sample of at most so many pairs in a split."""
+        chosen = some(self.corpus[split], spread(len(self.corpus[split]), most))
+        splits = self.corpus.splits | {split: chosen}
+        return replace(self, corpus=replace(self.corpus, splits=splits))
 
     def batches(self, shard: Shard) -> BucketedBatches:
         return BucketedBatches(self.corpus["train"], self.batch, seed=self.seed, shard=shard)

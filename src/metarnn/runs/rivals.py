@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from metarnn.cli import searched
-from metarnn.runs import tasks
+from metarnn.runs import searched, tasks
 from metarnn.search.verdict import RIVALS, VerdictOptions, judge
 from metarnn.search.workers import end, ends_with_parent
 from metarnn.training import Folder, Settings, config

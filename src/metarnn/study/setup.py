@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,58 +10,51 @@ from metarnn.tasks.classification.load import ENOUGH, find
 from metarnn.tasks.forecasting import load_panel
 from metarnn.tasks.look import Finding
 
-STRUCTURE = 0.25  # of the training data, as a search takes for the structure
-TESTED = 200_000  # bytes of a text at most that are read for a score: in seconds on two cores
-PAIRS = 1000  # and pairs
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Of a task's models: the width to begin with and the widest, the updates of a training that
-    are enough to tell units apart, and the most that are of use."""
-
-    width: int
-    widest: int
-    enough: int
-    most: int
-
-
-SIZES = {
-    "lm": Sizes(96, 512, 200, 4000),
-    "translation": Sizes(64, 384, 200, 4000),
-    "classification": Sizes(32, 128, 150, 1500),
-    "forecasting": Sizes(32, 96, 100, 600),
+# Passes over the training data after which a training gains nothing.
+EPOCHS = {"lm": 60.0, "translation": 60.0, "classification": 100.0, "forecasting": 40.0}
+SCHEDULE = {
+    "schedule": "trapezoid",
+    "floor": 0.0,
+    "ema": 0.995,
+    "steps": 0,
+    "epochs": 0.0,
+    "minutes": 0.0,
+    "patience": 0,
+    "nonmono": 0,
+    "validate_every": 0,
+    "save_every": 0,
+    "log_every": 25,
 }
 
 
 def settings(found: Finding) -> dict[str, Any]:
-    """The task's settings that follow from its data."""
-    made: Mapping[str, Any] = {
+    """The task's settings that follow from its data.
+
+    How data are divided is left as `metarnn train` has it where that gives enough for validation,
+    so that scores of both are of the same examples.
+    """
+    by_task: Mapping[str, Any] = {
         "lm": _language,
         "translation": _translation,
         "classification": _classification,
         "forecasting": _forecasting,
     }
-    return {"data": found.data, **found.settings, **made[found.task](found)}
+    return {"data": found.data, **found.settings, **by_task[found.task](found)}
 
 
 def _language(found: Finding) -> dict[str, Any]:
+    """Batches that a short text has room for."""
     size = _bytes(Path(found.data))
-    # Short trainings: what keeps long ones from overfitting is in their way.
-    made: dict[str, Any] = {"embedding": 64, "input_dropout": 0.0, "output_dropout": 0.1}
     if not size:
-        return made
-    if 0.05 * size > TESTED:
-        share = 100 * TESTED / size
-        made["split"] = f"{100 - 2 * share:.4f}/{share:.4f}/{share:.4f}"
-    length = 64
-    while length > 8 and 0.9 * STRUCTURE * size < 16 * length:
+        return {}
+    length, batch = 64, 16
+    while length > 8 and 0.9 * size < 2 * batch * length:
         length //= 2
-    readers = int(0.9 * STRUCTURE * size / (2 * length))
-    return made | {"length": length, "batch": max(min(16, readers), 1)}
+    return {"length": length, "batch": max(min(batch, int(0.9 * size / (2 * length))), 1)}
 
 
 def _translation(found: Finding) -> dict[str, Any]:
+    """Batches that few pairs have room for, and enough of those for validation."""
     path = Path(found.data)
     sides = [path, *path.parent.glob(f"{path.name}.{found.settings.get('source', '')}*")]
     file = next((p for p in sides if p.is_file()), None)
@@ -70,13 +62,8 @@ def _translation(found: Finding) -> dict[str, Any]:
         return {}
     with file.open("rb") as opened:
         lines = sum(1 for _ in opened)
-    made: dict[str, Any] = {"batch": max(min(64, int(0.6 * STRUCTURE * lines)), 1)}
-    if 0.05 * lines > PAIRS:
-        share = 100 * PAIRS / lines
-        made["split"] = f"{100 - 2 * share:.4f}/{share:.4f}/{share:.4f}"
-    elif lines < 400:
-        made["split"] = "70/15/15"
-    return made
+    few = {"split": "70/15/15"} if lines < 400 else {}
+    return {"batch": max(min(64, int(0.15 * lines)), 1), **few}
 
 
 def _classification(found: Finding) -> dict[str, Any]:

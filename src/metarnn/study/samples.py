@@ -11,26 +11,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from metarnn.runs.tasks import open_run
 from metarnn.tasks.classification import predict
 from metarnn.tasks.forecasting.future import future
 from metarnn.tasks.language import generate
-from metarnn.training import Folder
 
 SHOWN = 5
 WRITTEN = 400  # tokens of text
 
 
-def lines(entry: Any, folder: Folder) -> Iterable[str]:
-    """A sample of what the model of a run folder makes."""
-    run = open_run(folder.path)
-    job = run.prepare()
-    run.weights(job.model)
+def lines(task: str, job: Any) -> Iterable[str]:
+    """A sample of what a trained model makes of held-out data."""
     with torch.no_grad():
-        yield from SAMPLES[entry.name](job)
+        yield from SAMPLES[task](job)
 
 
-def commands(entry: Any, path: Path) -> Iterable[str]:
+def commands(task: str, path: Path) -> Iterable[str]:
     """What to type next."""
     run = shlex.quote(str(path))
     yield {
@@ -38,7 +33,7 @@ def commands(entry: Any, path: Path) -> Iterable[str]:
         "translation": f"echo '…' | metarnn translate {run}",
         "classification": f"metarnn classify {run} --data FILE",
         "forecasting": f"metarnn forecast {run}",
-    }[entry.name]
+    }[task]
     yield f"metarnn evaluate {run}"
     yield f"metarnn cell show {run}/cell.json"
 

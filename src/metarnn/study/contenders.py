@@ -1,0 +1,128 @@
+"""Who takes part in a race: whole configurations, the most promising first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from metarnn.tasks.unit import META, MOGRIFIER
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A configuration in a race: what it changes of the study's common settings.
+
+    >>> Contender("gru", {"cell": "gru"}).folder
+    'gru'
+
+    Attributes:
+        name: unique in its race
+        settings: of the task's configuration: unit, width, learning rate, dropout …
+        factors: settings to multiply, such as {"lr": 2.0}
+        length: of its training, in full trainings
+    """
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    factors: Mapping[str, float] = field(default_factory=dict)
+    length: float = 1.0
+
+    @property
+    def folder(self) -> str:
+        return "".join(c if c.isalnum() else "-" for c in self.name)
+
+    def changes(self, base: Any) -> dict[str, Any]:
+        """The settings of this contender, where the common ones are `base`."""
+        own = {name: by for name, by in self.factors.items() if hasattr(base, name)}
+        scaled = {name: getattr(base, name) * by for name, by in own.items()}
+        most = {name: min(value, 0.8) for name, value in scaled.items() if name in DROPOUTS}
+        return {**scaled, **most, **self.settings}
+
+
+GRU, LSTM = Contender("gru", {"cell": "gru"}), Contender("lstm", {"cell": "lstm"})
+
+# In the order in which they are worth trying: a short race takes the first of them. The order is by
+# the regret on the data sets of docs/learn.md, where each was trained to the end.
+PORTFOLIOS: Mapping[str, Sequence[Contender]] = {
+    "lm": (
+        Contender("mogrifier gru, lr × 2", {"cell": f"{MOGRIFIER}gru"}, {"lr": 2.0}),
+        GRU,
+        LSTM,
+        Contender("mogrifier lstm, lr × 2", {"cell": f"{MOGRIFIER}lstm"}, {"lr": 2.0}),
+        Contender("mogrifier gru", {"cell": f"{MOGRIFIER}gru"}),
+        Contender("generated gru", {"cell": f"{META}gru"}),
+        Contender("mingru, lr × 2", {"cell": "mingru", "layers": 2}, {"lr": 2.0}),
+    ),
+    "translation": (
+        GRU,
+        LSTM,
+        Contender("gru, lr × 2", {"cell": "gru"}, {"lr": 2.0}),
+        Contender("mogrifier gru", {"cell": f"{MOGRIFIER}gru"}),
+        Contender("generated gru", {"cell": f"{META}gru"}),
+    ),
+    "classification": (
+        GRU,
+        LSTM,
+        Contender("mogrifier gru", {"cell": f"{MOGRIFIER}gru"}),
+        Contender("generated gru", {"cell": f"{META}gru"}),
+        Contender("mingru", {"cell": "mingru"}),
+    ),
+    "forecasting": (
+        GRU,
+        LSTM,
+        Contender("mogrifier gru", {"cell": f"{MOGRIFIER}gru"}),
+        Contender("generated gru", {"cell": f"{META}gru"}),
+    ),
+}
+
+
+DROPOUTS = ("dropout", "input_dropout", "hidden_dropout", "output_dropout")
+
+
+def variants(best: Contender) -> Sequence[Contender]:
+    """What else to try of the best contender where data are small and time is left."""
+    longer = replace(best, name=f"{best.name}, twice as long", length=2 * best.length)
+    slower = {**best.factors, "lr": best.factors.get("lr", 1.0) / 2}
+    more = {**best.factors, **{name: 1.5 * best.factors.get(name, 1.0) for name in DROPOUTS}}
+    return (
+        replace(best, name=f"{best.name}, dropout × 1.5", factors=more),
+        longer,
+        replace(best, name=f"{best.name}, lr / 2", factors=slower),
+    )
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The score that is predicted for the end of a training, with an interval."""
+
+    score: float
+    low: float
+    high: float
+
+
+def forecast(curve: Sequence[tuple[float, float]], end: float) -> Forecast:
+    """Predict the score at `end` from a learning curve of (time, score) points.
+
+    A line through the last points over the logarithm of time, followed half as far: learning curves
+    bend upwards. The interval is as wide as the points scatter about the line, at least 1 %.
+
+    >>> forecast([(1.0, 3.0), (2.0, 2.8), (4.0, 2.6)], 64.0).score
+    2.2
+    """
+    times, scores = zip(*curve, strict=True)
+    last = scores[-1]
+    if len(curve) < 2 or not math.isfinite(last):
+        return Forecast(last, 0.9 * last, 1.1 * last)
+    recent = max(3, len(curve) // 2)
+    xs, ys = [math.log(t) for t in times[-recent:]], scores[-recent:]
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    spread = sum((a - x) ** 2 for a in xs) or 1.0
+    slope = sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / spread
+    scatter = math.sqrt(sum((b - y - slope * (a - x)) ** 2 for a, b in zip(xs, ys, strict=True))
+                        / len(xs))  # fmt: skip
+    ahead = max(math.log(end) - xs[-1], 0.0)
+    score = last + 0.5 * min(slope, 0.0) * ahead
+    width = max(2 * scatter, 0.01 * abs(last)) * (1 + 0.25 * ahead)
+    return Forecast(score, score - width, score + width)

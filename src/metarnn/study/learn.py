@@ -1,0 +1,319 @@
+"""From data to a model: contenders race, the winner is trained to the end, and accounted for."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metarnn.cells import Cell, check
+from metarnn.graph import read, save, trace_cell
+from metarnn.graph.files import document, make_folder
+from metarnn.runs import tasks
+from metarnn.runs.rules import recorded_rules
+from metarnn.runs.tasks import PLACES, Job
+from metarnn.study import account, setup
+from metarnn.study.contenders import PORTFOLIOS, Contender
+from metarnn.study.race import FEWEST, Race
+from metarnn.study.runner import Runner
+from metarnn.study.stability import diverges
+from metarnn.study.study import LEARN, RACE, Study, fingerprint, machine, versions
+from metarnn.tasks.language.model import count_parameters, parse_count
+from metarnn.tasks.look import Finding, look
+from metarnn.tasks.rules import RuleScores, simple_rules
+from metarnn.tasks.split import Split
+from metarnn.tasks.task import measure_of
+from metarnn.training import Folder, config
+from metarnn.training import progress as shows
+from metarnn.training.progress import Contestant, Progress, clock
+from metarnn.training.world import World, find_device
+
+RULES = 0.03  # of the time, at most, for simple rules
+TEST = 0.15  # of the time, at most, for the score on held-out data
+CLOSING = 0.03  # of the time, for samples and whatever else is done at the end
+UNITS = "units"  # the folder of units that a user gave
+WIDTH = 64  # of a user's cell when it is traced; each model has its own
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a study was asked for; 0 and "" leave it to the machine's pace."""
+
+    minutes: float = 5.0
+    params: str = ""
+    steps: int = 0
+    contenders: int = 0
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not check.number("minutes", self.minutes) > 0:
+            check.refuse("minutes", self.minutes, "a number above 0")
+        if self.params:
+            parse_count(self.params)
+        for name in ("steps", "contenders", "seed"):
+            check.size(name, getattr(self, name), least=0)
+
+
+def learn(
+    data: str = "",
+    *,
+    minutes: float = 5.0,
+    task: str = "auto",
+    out: str | Path = "",
+    resume: bool = False,
+    params: str = "",
+    steps: int = 0,
+    contenders: int = 0,
+    units: Sequence[str | Path | type[Cell]] = (),
+    seed: int = 0,
+    device: str = "auto",
+    progress: Progress | None = None,
+) -> Study:
+    """Learn the best model for some data that so many minutes can buy.
+
+        study = metarnn.learn("book.txt", minutes=10)
+        print(study.summary)
+        study.generate("Once upon a time")
+
+    Recurrent units, each with its own learning rate, race at their final size; whoever stays goes
+    on from its own weights, and the winner is trained to the end of the time.
+
+    Args:
+        data: a file or folder, or the name of embedded data; by default pydoc
+        minutes: how long it may take, all in all
+        task: lm, translation, classification or forecasting; auto looks at the data
+        out: the folder of the study; by default a new one, runs/learn
+        resume: go on with the study in `out`, or with the latest unfinished one in runs/
+        params: parameters of every model, as in "200k"; by default those of the task
+        steps: updates of the winner's training, in place of minutes: exactly reproducible
+        contenders: how many take part; by default as many as the time allows
+        units: more contenders: files with a cell's graph (cell.json), or classes of cells
+        seed: where all randomness begins
+        device: auto, cpu or cuda
+        progress: where to show how it goes; by default standard error
+    """
+    show = shows.progress() if progress is None else progress
+    path = Path(out) if out else _folder(resume)
+    options = Options(minutes, params, steps, contenders, seed, device)
+    study = Study(path, minutes)
+    begun = resume and study.read()
+    if resume and not begun and not data:
+        raise FileNotFoundError(f"{path} holds no study to resume: there is no {LEARN} in it")
+    if study.finished:
+        show.say(f"{path} is finished: its model is ready to use")
+        return study
+    show.job(lambda report: study.left)
+    if begun:
+        show.say(f"going on with {path}")
+        entry, options = _begun(study)
+        base = config.from_keys(entry.kind, study.about["base"], str(path / LEARN))
+    else:
+        finding = look(data or "pydoc", task)
+        for line in finding.about:
+            show.say(line)
+        show.say(f"so the task is: {finding.task} (--task would change that)")
+        entry = tasks.find(finding.task)
+        base = configured(entry, finding, options)
+        study.about |= _opening(data or "pydoc", finding, options)
+    with study.folder.locked(resume=resume):
+        if not begun:
+            study.about["units"] = [_keep_unit(unit, path) for unit in units]
+            study.note(base={k: v for k, v in vars(base).items() if k not in PLACES})
+        _Learning(study, entry, base, options, show).run()
+    return Study.load(path)
+
+
+def _folder(resume: bool) -> Path:
+    if not resume:
+        return tasks.new_folder("learn")
+    return tasks.latest_unfinished("study", LEARN, lambda file: "best" not in document(file))
+
+
+def _begun(study: Study) -> tuple[Any, Options]:
+    """The task of a study, and what it was asked for when it began."""
+    try:
+        options = config.from_keys(Options, study.about["budget"], "budget")
+        return tasks.find(study.about["task"]), options
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{study.path / LEARN} is damaged: {error}") from None
+
+
+def configured(entry: Any, finding: Finding, options: Options) -> Any:
+    """The settings that all contenders share: the task's own, and what follows from the data."""
+    preset = next(iter(entry.presets.values()))
+    own = {"seed": options.seed, "device": options.device, "params": options.params}
+    keys = {**preset, **setup.settings(finding), **setup.SCHEDULE, **own}
+    return config.from_keys(entry.kind, keys, "metarnn learn")
+
+
+def _opening(data: str, finding: Finding, options: Options) -> dict[str, Any]:
+    return {
+        "task": finding.task,
+        "command": shlex.join(["metarnn", *sys.argv[1:]]),
+        "data": {"path": data, "sha256": fingerprint(finding.data), "about": list(finding.about)},
+        "versions": versions(),
+        "machine": machine(find_device(options.device)),
+        "budget": vars(options),
+        "stages": [],
+    }
+
+
+def _keep_unit(unit: str | Path | type[Cell], folder: Path) -> str:
+    """A unit of the user's as a file in the folder of the study; its name there."""
+    named = Path(unit).stem if isinstance(unit, str | Path) else unit.__name__.lower()
+    graph = read(unit) if isinstance(unit, str | Path) else trace_cell(unit(WIDTH, WIDTH))
+    make_folder(folder / UNITS)
+    save(graph, folder / UNITS / f"{named}.json")
+    return named
+
+
+class _Learning:
+    """The work of a study, from its data to its last line."""
+
+    def __init__(
+        self, study: Study, entry: Any, base: Any, options: Options, show: Progress
+    ) -> None:
+        self.study, self.entry, self.base, self.options = study, entry, base, options
+        self.show = show
+        self.world = World(device=find_device(options.device))
+        self.testing = 0.0  # seconds of the score on held-out data
+
+    def run(self) -> None:
+        study = self.study
+        with study.stage("data"):
+            self.data = self.entry.load(self.base, None, self.show)
+            plain = self.entry.job(self.base, self.data)
+            Split.of(plain.task).keep(study.path, self.base.data, begun="race" in study.about)
+            self.held_out = self.entry.held_out(plain)
+        with study.stage("simple rules"):  # cached for the end, and for every run of the study
+            simple_rules(plain.task, self.held_out, study.path, RULES * study.seconds)
+        with study.stage("race"):
+            race = self._race(plain)
+            winner = race.run()
+        with study.stage("account"):
+            self._account(self._stable(race, winner))
+
+    # The race.
+
+    def _race(self, plain: Job[Any]) -> Race:
+        per_epoch = float(getattr(plain.task, "batches_per_epoch", 0.0))
+        return Race(
+            self.study,
+            self._runner,
+            self._contenders(plain),
+            left=self._left,
+            useful=max(setup.EPOCHS[self.entry.name] * per_epoch, FEWEST) if per_epoch else inf,
+            steps=self.options.steps,
+            progress=self.show,
+        )
+
+    def _contenders(self, plain: Job[Any]) -> list[Contender]:
+        """Those of the user first, then the portfolio of the task."""
+        size = self.options.params or str(count_parameters(plain.model.parameters()))
+        own = [
+            Contender(name, {"cell": str(self.study.path / UNITS / f"{name}.json"), "params": size})
+            for name in self.study.about["units"]
+        ]
+        every = [*own, *PORTFOLIOS[self.entry.name]]
+        return every[: self.options.contenders or len(every)]
+
+    def _runner(self, contender: Contender, length: float) -> Runner:
+        place = self.study.path / RACE / contender.folder
+        runner = Runner(
+            self.entry,
+            self.base,
+            contender,
+            self.data,
+            place,
+            updates=bool(self.options.steps),
+            end=length,
+            world=self.world,
+            progress=Contestant(self.show, f"{contender.name}:"),
+        )
+        runner.start()
+        places = self.study.about.get("contenders", {})
+        self.study.note(contenders={**places, contender.name: contender.folder})
+        if not self.testing:
+            self.testing = min(self._test_seconds(runner), TEST * self.study.seconds)
+        return runner
+
+    def _left(self) -> float:
+        """Seconds that are left for training."""
+        return max(self.study.left - self.testing - CLOSING * self.study.seconds, 0.0)
+
+    def _test_seconds(self, runner: Runner) -> float:
+        """Estimate what the score on held-out data takes, from a small part of validation."""
+        task = runner.job.task
+        small = task.sampled("valid", max(task.enough // 8, 16))
+        began = time.monotonic()
+        with torch.no_grad():
+            small.evaluate(runner.job.model.eval(), "valid")
+        each = (time.monotonic() - began) / max(small.amount("valid"), 1)
+        return each * task.amount(self.held_out)
+
+    def _stable(self, race: Race, winner: Runner) -> Runner:
+        """The winner, or the best after it whose state does not run off on long input."""
+        ranked = sorted(race.trained, key=lambda runner: (runner is not winner, runner.best))
+        for runner in ranked:
+            runner.load()
+            if not diverges(runner.job):
+                return runner
+            self._decide(
+                f"stability of {runner.name}", "not kept", "its state diverges on long input"
+            )
+        return winner
+
+    # The end.
+
+    def _account(self, winner: Runner) -> None:
+        """Score the winner on held-out data, and make its run that of the study."""
+        study, split, race = self.study, self.held_out, self.study.about["race"]
+        study.promote(winner.folder.path)
+        task = self._test_task(winner)
+        with shows.evaluating(self.show, f"evaluating {split}"), torch.no_grad():
+            scores = task.evaluate(winner.job.model.eval(), split)
+        at = winner.trainer.at
+        rules: RuleScores | None = None
+        if task is winner.job.task:
+            most = RULES * study.seconds
+            rules = recorded_rules(task, split, study.folder, at.best_step, scores, most)
+        for line in account.decisions(race, winner.name):
+            self._decide(**line)
+        measure = measure_of(task, scores)
+        trained = (at.elapsed, at.step)
+        study.note(
+            scores=scores,
+            split=split,
+            parameters=winner.parameters,
+            steps=at.step,
+            seeds=[self.options.seed],
+            verdict=account.summary(race, winner.name, trained, scores, measure, split, rules),
+            best=winner.name,
+            best_run=f"{RACE}/{winner.contender.folder}",
+        )
+        for place in (study.path / RACE).iterdir():
+            Folder(place).drop_checkpoints()
+            Folder(place).model.unlink(missing_ok=True)
+
+    def _test_task(self, winner: Runner) -> Any:
+        """The task, with a sample of the held-out data where all of it would take too long."""
+        task, most = winner.job.task, TEST * self.study.seconds
+        seconds = self._test_seconds(winner)
+        if self.options.steps or seconds <= most:
+            return task
+        amount = task.amount(self.held_out)
+        few = max(int(amount * most / seconds), 1)
+        reason = f"all {amount:,} would take {clock(seconds)}"
+        self._decide("test", f"scored on a fixed sample of {few:,}", reason)
+        return task.sampled(self.held_out, few)
+
+    def _decide(self, stage: str, decision: str, reason: str, **figures: Any) -> None:
+        self.show.say(self.study.decide(stage, decision, reason, **figures))

@@ -1,0 +1,216 @@
+"""A race in which nothing is thrown away: whoever stays goes on from its own weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from metarnn.study.contenders import Contender, variants
+from metarnn.study.runner import Runner
+from metarnn.study.study import Study
+from metarnn.training.progress import Progress, clock
+
+# (share of a full training, contenders that stay): the learning rate is constant until the last.
+RUNGS = ((0.03, 3), (0.06, 2), (0.12, 1))
+FEWEST = 60  # updates, fewer than which rank nothing
+CHECKS = 12  # validations of a final training
+PATIENCE = 0.3  # of a training without a better validation, after which it has overfitted
+MARGIN = 1.05  # of the time that a second final is expected to take
+
+
+class Race:
+    """Trains contenders side by side until one leads, and that one to the end of the budget.
+
+    Where the data are small and time is left, others are trained to the end as well, then variants
+    of the best of them; the best validation decides.
+
+    Args:
+        study: stores every decision, so that a race that was stopped goes on as it was planned
+        make: makes the runner of a contender for a full training of this length
+        contenders: the most promising first
+        left: seconds that are left for training
+        useful: the updates after which a training gains nothing
+        steps: updates of a full training, where the clock decides nothing; else 0
+        progress: where to show how it goes
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        make: Callable[[Contender, float], Runner],
+        contenders: Sequence[Contender],
+        *,
+        left: Callable[[], float],
+        useful: float,
+        steps: int,
+        progress: Progress,
+    ) -> None:
+        self.study, self.make, self.left, self.useful = study, make, left, useful
+        self.contenders, self.steps, self.progress = list(contenders), steps, progress
+        self.runners: dict[str, Runner] = {}
+        self.plan: dict[str, Any] = study.about.setdefault("race", {"rungs": [], "finals": {}})
+
+    def run(self) -> Runner:
+        """Return the winner, trained to the end."""
+        if "length" not in self.plan:
+            self._note(**self._planned())
+        names = {each.name: each for each in self.contenders}
+        running = [self._runner(names[name]) for name in self.plan["contenders"]]
+        rungs = [(share, stay) for share, stay in RUNGS if stay < len(running)]
+        for k, (share, stay) in enumerate(rungs):
+            running = self._rung(k, running, share * self.length, stay)
+        finished = [self._final(running[0])]
+        if not self.steps:
+            finished += self._further_finals(running[0])
+        return min(finished, key=lambda runner: runner.best)
+
+    @property
+    def trained(self) -> list[Runner]:
+        """All contenders that have weights to use."""
+        return [runner for runner in self.runners.values() if not runner.failure and runner.curve]
+
+    @property
+    def length(self) -> float:
+        """The length of a full training, in seconds or updates."""
+        return self.plan["length"]
+
+    def _note(self, **decided: Any) -> None:
+        self.plan |= decided
+        self.study.note(race=self.plan)
+
+    # Planning.
+
+    def _planned(self) -> dict[str, Any]:
+        """The length of a full training and who takes part, by the pace of the first contender."""
+        names = [each.name for each in self.contenders]
+        if self.steps:
+            return {"length": float(self.steps), "contenders": names}
+        first = self._runner(self.contenders[0], length=self.left())
+        pace = first.pace(FEWEST // 3)
+        count = len(names)
+        while count > 1 and RUNGS[0][0] * self.left() / (1 + cost(count)) < FEWEST * pace:
+            count -= 1  # the fewer, the longer their rungs
+        length = min(self.left() / (1 + cost(count)), self.useful * pace)
+        return {"length": length, "contenders": names[:count], "seconds_per_update": pace}
+
+    def _runner(self, contender: Contender, length: float = 0.0) -> Runner:
+        """The runner of a contender, ready to train."""
+        if contender.name not in self.runners:
+            self.runners[contender.name] = self.make(contender, length or self.length)
+        return self.runners[contender.name]
+
+    # Rungs.
+
+    def _rung(self, k: int, running: list[Runner], until: float, stay: int) -> list[Runner]:
+        """Train all until so much time is spent, and keep those with the best predictions."""
+        if k == len(self.plan["rungs"]):
+            for runner in running:
+                runner.advance(until)
+            self._decide_rung(running, until, stay)
+        kept = self.plan["rungs"][k]["kept"]
+        return [self.runners[name] for name in kept]
+
+    def _decide_rung(self, running: list[Runner], until: float, stay: int) -> None:
+        predicted = {runner.name: runner.predict(self.length) for runner in running}
+        ranked = sorted(running, key=lambda runner: (predicted[runner.name].score, runner.cost))
+        standing = [
+            {
+                "name": runner.name,
+                "score": runner.score,
+                "predicted": predicted[runner.name].score,
+                "interval": [predicted[runner.name].low, predicted[runner.name].high],
+                "failure": runner.failure,
+            }
+            for runner in ranked
+        ]
+        kept = [runner.name for runner in ranked[:stay]]
+        rung = {"until": until, "standing": standing, "kept": kept}
+        self._note(rungs=[*self.plan["rungs"], rung])
+        for line in rung_lines(rung, self._words(until)):
+            self.progress.say(line)
+
+    def _words(self, time: float) -> str:
+        return f"{time:,.0f} updates" if self.steps else clock(time)
+
+    # Finals.
+
+    def _final(self, runner: Runner, length: float = 0.0) -> Runner:
+        """Train a contender to the end; what has failed by then keeps its best weights."""
+        finals = self.plan["finals"]
+        if runner.name not in finals:
+            end = length or self.length
+            if not self.steps:
+                end = min(end, runner.spent + self.left())
+                if not finals and end < self.useful * runner.pace():  # all that is left, then
+                    end = min(runner.spent + self.left(), self.useful * runner.pace())
+            finals[runner.name] = {"end": end}
+            self._note(finals=finals)
+            self.progress.say(f"\n{runner.name} is trained to the end: {self._words(end)} in all")
+        if "score" not in finals[runner.name]:
+            runner.finish(finals[runner.name]["end"], CHECKS, overfits)
+            finals[runner.name] |= {
+                "spent": runner.spent,
+                "score": runner.best,
+                "failure": runner.failure,
+            }
+            self._note(finals=finals)
+            self.progress.say(f"{runner.name}: best validation {runner.best:.4f}")
+        return runner
+
+    def _further_finals(self, first: Runner) -> Iterator[Runner]:
+        """Finals of the others, by their last standing, then of variants of the best."""
+        order = [each["name"] for rung in self.plan["rungs"][::-1] for each in rung["standing"]]
+        for name in dict.fromkeys(order):
+            runner = self.runners[name]
+            known = name in self.plan["finals"]
+            enough = MARGIN * (self.length - runner.spent) <= self.left()
+            if name != first.name and not runner.failure and (known or enough):
+                yield self._final(runner)
+        tried: set[str] = set(self.plan["finals"])
+        best = min((self.runners[name] for name in tried), key=lambda runner: runner.best)
+        queue = list(variants(best.contender))
+        while queue:
+            contender = queue.pop(0)
+            length = contender.length * self.length
+            if contender.name not in self.plan["finals"] and MARGIN * length > self.left():
+                continue
+            runner = self._runner(contender, length)
+            yield self._final(runner, length)
+            if runner.best < best.best:
+                best, queue = runner, list(variants(runner.contender))
+
+
+def cost(contenders: int) -> float:
+    """What the losers of a race cost, as a share of a full training.
+
+    >>> round(cost(5), 2), cost(1)
+    (0.24, 0.0)
+    """
+    total, running = 0.0, contenders
+    for share, stay in RUNGS:
+        total += max(running - stay, 0) * share
+        running = min(running, stay)
+    return total
+
+
+def overfits(runner: Runner) -> bool:
+    """Whether validation has gained nothing for so long, and lost since, that it will not."""
+    if len(runner.curve) < 4:
+        return False
+    at, best = min(runner.curve, key=lambda point: point[1])
+    worse = runner.score > best + 0.02 * abs(best)
+    return worse and runner.spent - at > PATIENCE * runner.spent
+
+
+def rung_lines(rung: dict[str, Any], time: str) -> Iterator[str]:
+    """A rung as a table of 80 columns at most."""
+    yield f"\nafter {time} each:{'validation':>32}  predicted for the end"
+    for row in rung["standing"]:
+        low, high = row["interval"]
+        stays = "  stays" if row["name"] in rung["kept"] else ""
+        if row["failure"] or not math.isfinite(row["score"]):
+            yield f"  {row['name'][:36]:<36} diverged"
+        else:
+            words = f"{row['predicted']:.3f} ({low:.3f} to {high:.3f})"
+            yield f"  {row['name'][:36]:<36} {row['score']:>8.4f}  {words}{stays}"

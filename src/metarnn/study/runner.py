@@ -1,0 +1,201 @@
+"""One contender in training: it can be paused, scored and continued, and loses nothing by it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from metarnn.runs.tasks import PLACES, Job, chosen
+from metarnn.study.contenders import Contender, Forecast, forecast
+from metarnn.tasks.language.model import count_parameters
+from metarnn.tasks.split import Split
+from metarnn.training import Folder, Settings, Trainer, checkpoint, config
+from metarnn.training.guard import NotFinite
+from metarnn.training.interrupt import Interrupted
+from metarnn.training.position import Position
+from metarnn.training.progress import Progress
+from metarnn.training.world import World
+
+
+class Runner:
+    """A contender, its model and its trainer.
+
+    Time is counted in seconds of training, validations included, or in updates.
+
+    Args:
+        entry: the task
+        base: the configuration that contenders share
+        contender: what this one changes
+        data: what `entry.load` returned
+        folder: where its run is kept
+        updates: whether time is counted in updates
+        end: the expected length of the training, in that unit
+    """
+
+    def __init__(
+        self,
+        entry: Any,
+        base: Any,
+        contender: Contender,
+        data: Any,
+        folder: Path,
+        *,
+        updates: bool,
+        end: float,
+        world: World,
+        progress: Progress,
+    ) -> None:
+        self.entry, self.contender, self.updates = entry, contender, updates
+        self.folder = Folder(folder)
+        settings = replace(base, **contender.changes(base), **self._limits(end))
+        self.job: Job[Any] = entry.job(settings, data)
+        self.task = sample(self.job.task)
+        self.parameters = count_parameters(self.job.model.parameters())
+        self.failure = ""
+        self.curve: list[tuple[float, float]] = []
+        own = Settings(**chosen(Settings, self.job.config))
+        self.trainer = Trainer(
+            self.task, self.job.model, own, folder=self.folder, world=world, progress=progress
+        )
+
+    def _limits(self, end: float) -> dict[str, Any]:
+        if self.updates:
+            return {"steps": max(round(end), 1), "minutes": 0.0}
+        return {"steps": 0, "minutes": end / 60}
+
+    @property
+    def name(self) -> str:
+        return self.contender.name
+
+    @property
+    def spent(self) -> float:
+        """How long it has trained."""
+        return self._time(self.trainer.at)
+
+    @property
+    def score(self) -> float:
+        """The score of the last validation, infinite for one that failed."""
+        return math.inf if self.failure or not self.curve else self.curve[-1][1]
+
+    @property
+    def best(self) -> float:
+        """The best validation, by which its weights were kept."""
+        return math.inf if self.failure else self.trainer.at.best
+
+    def _time(self, at: Position) -> float:
+        return float(at.step) if self.updates else at.elapsed
+
+    def start(self) -> None:
+        """Make the run's folder, or go on from what is in it."""
+        folder = self.folder
+        folder.make()
+        resumed = self.trainer.resume()
+        if resumed:
+            self.curve = curve_of(folder.metrics, self.updates)
+        self._describe()
+        self.entry.save(self.job, folder)
+
+    def _describe(self) -> None:
+        """Write config.toml and the split: the folder is an ordinary run of its task."""
+        data = str(getattr(self.job.config, "data", ""))
+        Split.of(self.job.task).keep(self.folder.path, data, begun=False)
+        config.save(self.folder.config, self.entry.name, self.job.config, PLACES)
+
+    def advance(self, until: float, checks: int = 2) -> None:
+        """Train until so much time is spent, with so many validations on the way.
+
+        A training that is not finite, or whose loss spikes again and again, has failed.
+        """
+        begin = self.spent
+        for k in range(1, checks + 1):
+            target = begin + (until - begin) * k / checks
+            if self.failure or self.spent >= until:
+                return
+            self._train(lambda at, target=target: self._time(at) >= target)
+            self._validate()
+
+    def finish(self, end: float, checks: int, done: Callable[[Runner], bool]) -> None:
+        """Train to the end, the learning rate falling, or until `done` after a validation; the
+        model then has the weights that scored best."""
+        self._extend(end)
+        begin = self.spent
+        for k in range(1, checks):
+            self._train(lambda at, k=k: self._time(at) >= begin + (end - begin) * k / checks)
+            self._validate()
+            if self.failure or done(self):
+                break
+        if done(self) and not self.failure:
+            self.trainer.limit(steps=self.trainer.at.step, minutes=0.0)
+        self._train(None)
+
+    def _extend(self, end: float) -> None:
+        """Set when the training ends, which its schedule follows."""
+        limits = self._limits(end)
+        self.trainer.limit(**limits)
+        self.job = replace(self.job, config=replace(self.job.config, **limits))
+        config.save(self.folder.config, self.entry.name, self.job.config, PLACES)
+
+    def _train(self, pause: Callable[[Position], bool] | None) -> None:
+        try:
+            result = self.trainer.fit(pause)
+        except (NotFinite, ArithmeticError) as error:
+            self.failure = str(error).split(". ")[0]
+            return
+        if result.reason == "interrupted":
+            raise Interrupted(result.signal)
+
+    def _validate(self) -> None:
+        if self.failure:
+            return
+        if self.trainer.at.validated != self.trainer.at.step:
+            self.trainer.validate()
+        self.curve.append((self.spent, self.trainer.at.scores[-1]))
+
+    def predict(self, end: float) -> Forecast:
+        """The score it is expected to reach when so much time is spent."""
+        if self.failure or not self.curve:
+            return Forecast(math.inf, math.inf, math.inf)
+        return forecast(self.curve, end)
+
+    def load(self) -> None:
+        """Give the model the weights that scored best."""
+        weights = checkpoint.read_weights(self.folder.model)
+        checkpoint.load_weights(self.job.model, weights, str(self.folder.model))
+
+    def pace(self, updates: int = 0) -> float:
+        """Seconds of an update, from the training so far or from so many more updates."""
+        at = self.trainer.at
+        if at.step < updates:
+            first = at.step + max(updates // 3, 1)  # the first ones compile and fill caches
+            self._train(lambda at: at.step >= first)
+            began, steps = at.elapsed, at.step
+            self._train(lambda at: at.step >= steps + updates)
+            return max(at.elapsed - began, 1e-9) / max(at.step - steps, 1)
+        return max(at.elapsed, 1e-9) / max(at.step, 1)
+
+    @property
+    def cost(self) -> float:
+        """What one sequence costs to run: among equals the smaller unit wins."""
+        return float(self.parameters)
+
+
+def sample(task: Any) -> Any:
+    """The task with a fixed sample of its validation data, for decisions in little time."""
+    small = task.sampled("valid", task.enough)
+    return replace(small, quick=True) if hasattr(small, "quick") else small
+
+
+def curve_of(metrics: Path, updates: bool) -> list[tuple[float, float]]:
+    """The learning curve in a run's metrics: (time, score) of each validation."""
+    curve = []
+    for text in metrics.read_text("utf-8").splitlines() if metrics.exists() else ():
+        line = json.loads(text)
+        scores = [v for name, v in line.items() if name.startswith("valid_")]
+        if scores and "seconds" in line:
+            score = math.inf if scores[0] is None else float(scores[0])
+            curve.append((float(line["step"] if updates else line["seconds"]), score))
+    return curve

@@ -18,11 +18,13 @@ from metarnn import __version__
 from metarnn.bench import Row, measure
 from metarnn.bench import cases as all_cases
 from metarnn.bench import generated as costs
+from metarnn.bench import learn as regrets
 from metarnn.bench.ahead import compiled_ahead
 from metarnn.bench.timing import multiplying
 from metarnn.cells import check
 from metarnn.cli.table import print_table, say
 from metarnn.graph.files import write
+from metarnn.training import progress as shows
 
 
 def cells(
@@ -126,7 +128,7 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _report(rows: Sequence[Row | costs.Cost], device: str) -> list[dict[str, Any]]:
+def _report(rows: Sequence[Row | costs.Cost | regrets.Regret], device: str) -> list[dict[str, Any]]:
     """The rows, each with the circumstances it was measured in."""
     circumstances = {
         "machine": _machine(device),
@@ -192,3 +194,39 @@ def generated(
         rows += found
     if json is not None:
         write(json, files.dumps(_report(rows, device), indent=1) + "\n")
+
+
+def learn(
+    data: tuple[str, ...] = (),
+    minutes: float = 4.0,
+    seeds: int = 3,
+    out: Path = Path("runs/regret"),
+    json: Path | None = None,
+) -> None:
+    """Compare `metarnn learn` with GRU and LSTM trained for as long, on several data sets.
+
+    metarnn bench learn --data pydoc sunspots --minutes 1 --seeds 1
+
+    metarnn bench learn --json results/learn.json
+
+    Args:
+        data: data sets, as for `metarnn learn`; by default the embedded ones of every task
+        minutes: of each study, and of each training beside it
+        seeds: how often each is done
+        out: where the studies and trainings are kept; what is there is not run again
+        json: also write what was measured into this file
+    """
+    check.size("seeds", seeds)
+    _check("cpu", json)
+    rows: list[regrets.Regret] = []
+    show = shows.progress()
+    for seed in range(seeds):
+        for each in data or regrets.EMBEDDED:
+            row = regrets.measure(each, seed, minutes, out, show)
+            rows.append(row)
+            show.say(f"{each}, seed {seed}: {row.winner}, regret {row.regret:.3f}")
+            if json is not None:
+                write(json, files.dumps(_report(rows, "cpu"), indent=1) + "\n")
+    say(f"loss on held-out data after {minutes:g} minutes each; regret: learn / the better unit")
+    head, *lines = regrets.table(rows)
+    print_table(head, lines, left=("loss", "winners"))

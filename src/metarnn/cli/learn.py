@@ -29,6 +29,8 @@ def learn(
     params: str = "",
     steps: int = 0,
     contenders: int = 0,
+    compare: bool = False,
+    seeds: int = 1,
     unit: tuple[Path, ...] = (),
     seed: int = 0,
     device: str = "auto",
@@ -49,6 +51,9 @@ def learn(
         params: parameters of every model, as in 200k; by default those of the task
         steps: updates of the winner's training, in place of minutes: exactly reproducible
         contenders: how many take part in the race; by default as many as the time allows
+        compare: then train GRU, LSTM and random units for as long as the winner, and compare them
+            with it; how many minutes that takes is said before
+        seeds: trainings of each of these
         unit: units of your own that take part: files with a cell's graph, such as a cell.json
         seed: where all randomness begins
         device: where to compute: auto, cpu, cuda
@@ -58,6 +63,8 @@ def learn(
             data, minutes=minutes, task=task, out=out, resume=resume, params=params, steps=steps,
             contenders=contenders, units=unit, seed=seed, device=device,
         )  # fmt: skip
+        if compare:
+            study.compare(seeds)
     except KeyboardInterrupt:
         return _stopped(out, 2)
     except Interrupted as stopped:

@@ -34,6 +34,7 @@ COMMANDS = {
     "cell show": ("metarnn.cli.cell:show", "a cell as formulas and as a picture"),
     "bench cells": ("metarnn.cli.bench:cells", "how fast every cell is here"),
     "bench generated": ("metarnn.cli.bench:generated", "what generating weights costs here"),
+    "bench learn": ("metarnn.cli.bench:learn", "learn beside GRU and LSTM at equal time"),
     "bench gradients": ("metarnn.cli.bench_gradients:gradients", "what gradient rules cost"),
     "completion": ("metarnn.cli.completion:completion", "completion for bash, zsh or fish"),
     "doctor": ("metarnn.cli.doctor:doctor", "what this machine has to run on"),

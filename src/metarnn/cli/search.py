@@ -38,6 +38,7 @@ from metarnn.training import Folder, Settings, config
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
 from metarnn.training.interrupt import Interrupted
+from metarnn.training.progress import clock
 from metarnn.training.world import World
 
 
@@ -234,7 +235,8 @@ def print_verdict(verdict: Verdict) -> None:
     """The table, with what it is of."""
     count = len(verdict.rows[0].scores)
     seeds = "one seed" if count == 1 else f"{count} seeds, mean ± deviation"
-    say(f"trained from scratch, {verdict.steps:,} updates each, on {verdict.split}, {seeds}:")
+    length = clock(verdict.seconds) if verdict.seconds else f"{verdict.steps:,} updates"
+    say(f"trained from scratch, {length} each, on {verdict.split}, {seeds}:")
     head, *lines = verdict.table()
     print_table(head, lines)
 

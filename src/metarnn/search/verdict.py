@@ -87,12 +87,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Rows, the found unit first, the split they were scored on, and the score that counts."""
+    """Rows, the found unit first, the split they were scored on, and the score that counts.
+
+    `seconds` is the time of each training where that is what was equal; else the updates were.
+    """
 
     rows: tuple[Row, ...]
     split: str
     steps: int
     measure: Measure
+    seconds: float = 0.0
 
     @property
     def metrics(self) -> list[str]:
@@ -121,14 +125,15 @@ class Verdict:
         said = []
         for other in others:
             word, margin = self.against(found.name, other.name)
-            text = f"The {found.name} unit {word} {other.name}"
+            unit = "" if self.seconds else " unit"
+            text = f"The {found.name}{unit} {word} {other.name}"
             said.append(f"{text}: {metric} {margin:+.4f} on {self.split}, n = {len(found.scores)}.")
         return [*said, rule(self.measure, len(found.scores))]
 
     def as_dict(self) -> dict[str, Any]:
         rows = [{**vars(row), "scores": [dict(each) for each in row.scores]} for row in self.rows]
         counts = {"metric": self.measure.name, "large_is_good": self.measure.large}
-        about = {"split": self.split, "steps": self.steps, **counts}
+        about = {"split": self.split, "steps": self.steps, "seconds": self.seconds, **counts}
         return {**about, "rows": rows, "words": self.words()}
 
 

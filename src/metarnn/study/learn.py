@@ -24,7 +24,7 @@ from metarnn.study.contenders import PORTFOLIOS, Contender
 from metarnn.study.race import FEWEST, Race
 from metarnn.study.runner import Runner
 from metarnn.study.stability import diverges
-from metarnn.study.study import LEARN, RACE, Study, fingerprint, machine, versions
+from metarnn.study.study import LEARN, RACE, UNITS, Study, fingerprint, machine, versions
 from metarnn.tasks.language.model import count_parameters, parse_count
 from metarnn.tasks.look import Finding, look
 from metarnn.tasks.rules import RuleScores, simple_rules
@@ -38,7 +38,6 @@ from metarnn.training.world import World, find_device
 RULES = 0.03  # of the time, at most, for simple rules
 TEST = 0.15  # of the time, at most, for the score on held-out data
 CLOSING = 0.03  # of the time, for samples and whatever else is done at the end
-UNITS = "units"  # the folder of units that a user gave
 WIDTH = 64  # of a user's cell when it is traced; each model has its own
 
 
@@ -294,6 +293,7 @@ class _Learning:
             split=split,
             parameters=winner.parameters,
             steps=at.step,
+            trained={"seconds": round(at.elapsed, 1), "updates": at.step},
             seeds=[self.options.seed],
             verdict=account.summary(race, winner.name, trained, scores, measure, split, rules),
             best=winner.name,

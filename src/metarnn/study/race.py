@@ -33,6 +33,8 @@ class Race:
         useful: the updates after which a training gains nothing
         steps: updates of a full training, where the clock decides nothing; else 0
         progress: where to show how it goes
+        key: under which the study stores it
+        length: of a full training, where that is set
     """
 
     def __init__(
@@ -45,11 +47,14 @@ class Race:
         useful: float,
         steps: int,
         progress: Progress,
+        key: str = "race",
+        length: float = 0.0,
     ) -> None:
         self.study, self.make, self.left, self.useful = study, make, left, useful
         self.contenders, self.steps, self.progress = list(contenders), steps, progress
         self.runners: dict[str, Runner] = {}
-        self.plan: dict[str, Any] = study.about.setdefault("race", {"rungs": [], "finals": {}})
+        self.key, self.fixed = key, length
+        self.plan: dict[str, Any] = study.about.setdefault(key, {"rungs": [], "finals": {}})
 
     def run(self) -> Runner:
         """Return the winner, trained to the end."""
@@ -61,7 +66,7 @@ class Race:
         for k, (share, stay) in enumerate(rungs):
             running = self._rung(k, running, share * self.length, stay)
         finished = [self._final(running[0])]
-        if not self.steps:
+        if not self.steps and not self.fixed:
             finished += self._further_finals(running[0])
         return min(finished, key=lambda runner: runner.best)
 
@@ -77,15 +82,15 @@ class Race:
 
     def _note(self, **decided: Any) -> None:
         self.plan |= decided
-        self.study.note(race=self.plan)
+        self.study.note(**{self.key: self.plan})
 
     # Planning.
 
     def _planned(self) -> dict[str, Any]:
         """The length of a full training and who takes part, by the pace of the first contender."""
         names = [each.name for each in self.contenders]
-        if self.steps:
-            return {"length": float(self.steps), "contenders": names}
+        if self.steps or self.fixed:
+            return {"length": self.fixed or float(self.steps), "contenders": names}
         first = self._runner(self.contenders[0], length=self.left())
         pace = first.pace(FEWEST // 3)
         count = len(names)
@@ -139,11 +144,7 @@ class Race:
         """Train a contender to the end; what has failed by then keeps its best weights."""
         finals = self.plan["finals"]
         if runner.name not in finals:
-            end = length or self.length
-            if not self.steps:
-                end = min(end, runner.spent + self.left())
-                if not finals and end < self.useful * runner.pace():  # all that is left, then
-                    end = min(runner.spent + self.left(), self.useful * runner.pace())
+            end = self._end(runner, length or self.length, first=not finals)
             finals[runner.name] = {"end": end}
             self._note(finals=finals)
             self.progress.say(f"\n{runner.name} is trained to the end: {self._words(end)} in all")
@@ -157,6 +158,13 @@ class Race:
             self._note(finals=finals)
             self.progress.say(f"{runner.name}: best validation {runner.best:.4f}")
         return runner
+
+    def _end(self, runner: Runner, length: float, *, first: bool) -> float:
+        """When a final ends: the first takes all the time that is left, as far as it is of use."""
+        if self.steps or self.fixed:
+            return length
+        wanted = self.useful * runner.pace() if first else length
+        return min(wanted, runner.spent + self.left())
 
     def _further_finals(self, first: Runner) -> Iterator[Runner]:
         """Finals of the others, by their last standing, then of variants of the best."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from metarnn.runs.tasks import PLACES, Job, chosen
 from metarnn.study.contenders import Contender, Forecast, forecast
@@ -160,6 +163,18 @@ class Runner:
         if self.failure or not self.curve:
             return Forecast(math.inf, math.inf, math.inf)
         return forecast(self.curve, end)
+
+    def scores(self, split: str) -> dict[str, float]:
+        """The scores of its best weights on a whole split."""
+        self.load()
+        with torch.no_grad():
+            return self.job.task.evaluate(self.job.model.eval(), split)
+
+    def adopt(self, folder: Folder) -> None:
+        """Take the weights of a finished run in the place of a training."""
+        shutil.copyfile(folder.model, self.folder.model)
+        self.curve = curve_of(folder.metrics, self.updates)
+        self.trainer.at.best = min(score for _, score in self.curve)
 
     def load(self) -> None:
         """Give the model the weights that scored best."""

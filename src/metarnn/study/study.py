@@ -24,11 +24,15 @@ from metarnn import __version__
 from metarnn.cells import check
 from metarnn.graph.files import beside, document, write
 from metarnn.runs.tasks import Run, open_run
+from metarnn.search.verdict import Verdict
 from metarnn.study import samples
 from metarnn.study.runner import curve_of
 from metarnn.training import Folder
+from metarnn.training import progress as shows
+from metarnn.training.progress import Progress
 
-LEARN, VERDICT, RACE = "learn.json", "verdict.json", "race"
+LEARN, VERDICT = "learn.json", "verdict.json"
+RACE, VERDICT_FOLDER, UNITS = "race", "verdict", "units"  # folders
 VERSION = 2
 HASHED = 1 << 30  # bytes of data at most, of which the hash is taken
 # Of a training's folder, what belongs to the training alone.
@@ -203,6 +207,22 @@ class Study:
         """Draw the page of the study; the path of its file."""
         # The page is made by a folder that is built on this one.
         return importlib.import_module("metarnn.report.write").write_report([self.path])
+
+    def compare(self, seeds: int = 1, progress: Progress | None = None) -> Verdict:
+        """Train GRU, LSTM and random units for as long as the winner was, over so many seeds.
+
+        The verdict is on those alone; the model of the study stays as it is.
+        """
+        from metarnn.study.compare import compare, minutes_of
+
+        show = shows.progress() if progress is None else progress
+        check.size("seeds", seeds)
+        show.say(f"the comparison takes about {minutes_of(self, seeds):,.0f} minutes")
+        with self.folder.locked(resume=True):
+            verdict = compare(self, seeds, show)
+        words = " ".join(verdict.words())
+        self.note(verdict=f"{self.summary.partition(' A full comparison')[0]} {words}")
+        return verdict
 
     def samples(self) -> Iterable[str]:
         """A few lines of what the model makes of held-out data."""

@@ -14,7 +14,7 @@ from torch import nn
 from metarnn.cli import setup
 from metarnn.cli.learning import Asked, Learning
 from metarnn.cli.main import main
-from metarnn.cli.report import page
+from metarnn.report.write import page
 from metarnn.report.materials import gather
 from metarnn.runs.tasks import open_run
 from metarnn.search.problem import Problem

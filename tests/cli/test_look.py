@@ -3,7 +3,7 @@
 import torch
 
 import metarnn
-from metarnn.cli.diagnose import forwards
+from metarnn.report.probing import forwards
 
 
 def test_the_forward_half_of_two_directions_computes_the_same():

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from metarnn.cli import look
+from metarnn.report import looking as look
 from metarnn.cli.main import main
-from metarnn.cli.report import write_report
+from metarnn.report.write import write_report
 from metarnn.report import page as pages
 from metarnn.report import sections
 from tests.helpers.page import Page

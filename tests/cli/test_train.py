@@ -9,7 +9,7 @@ import pytest
 
 from metarnn import cells, graph
 from metarnn.cli.main import main
-from metarnn.cli.report import page
+from metarnn.report.write import page
 from metarnn.cli.train import parse
 from metarnn.report.materials import gather
 from metarnn.runs.lm import ENTRY, Config

@@ -19,7 +19,7 @@ import torch
 from metarnn import graph
 from metarnn.cells import GRU, LSTM
 from metarnn.cli import learn
-from metarnn.cli.report import page
+from metarnn.report.write import page
 from metarnn.runs.searched import Searched
 from metarnn.study.study import Study
 from metarnn.layers import LSTM as LSTMLayer

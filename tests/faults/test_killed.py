@@ -24,7 +24,7 @@ from metarnn.cli import search as search_command  # noqa: F401
 from metarnn.cli import setup
 from metarnn.cli import train as train_command  # noqa: F401
 from metarnn.cli.main import main
-from metarnn.cli.report import write_report
+from metarnn.report.write import write_report
 from metarnn.engines.cpu import compile as compiling
 from metarnn.graph.files import LEFT, tidy
 from metarnn.layers import Recurrent

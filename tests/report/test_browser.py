@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from metarnn.cli.report import write_report
+from metarnn.report.write import write_report
 from metarnn.report import exhibits
 from metarnn.report.attention import heatmap
 from metarnn.report.page import Page, Section

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import torch
 import tyro
-from torch import Tensor, nn
 
 from metarnn.cells import check
 from metarnn.cli.cell import find_cell
@@ -17,11 +16,11 @@ from metarnn.cli.table import print_table, say
 from metarnn.gradients.reach import Reach, reach
 from metarnn.graph.files import write
 from metarnn.layers import Recurrent
+from metarnn.report.probing import Probe, of_layer, of_model, opened
 from metarnn.report.reach import svg, table, words
-from metarnn.report.reading import Reading, reading
-from metarnn.runs.tasks import Job, Run, open_run
+from metarnn.report.reading import reading
 from metarnn.tasks.task import Shard
-from metarnn.training.progress import Progress, progress
+from metarnn.training.progress import progress
 
 
 def diagnose(
@@ -101,21 +100,6 @@ def _figures(found: Reach) -> Any:
     return json.loads(json.dumps(figures), parse_constant=lambda _: None)
 
 
-class Probe(nn.Module):
-    """A layer whose loss at each step is a random direction of its output."""
-
-    def __init__(self, layer: Recurrent, seed: int = 0) -> None:
-        super().__init__()
-        self.layer = layer
-        source = torch.Generator().manual_seed(seed)
-        direction = torch.randn(layer.output_size, generator=source)
-        self.register_buffer("direction", direction / direction.norm())
-
-    def forward(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
-        y, state = self.layer(x, state)
-        return (y @ self.direction).sum(), state
-
-
 def at_start(name: str, inputs: int, width: int, length: int, batch: int, seed: int) -> Reach:
     """The reach of a cell at its start, on normal inputs."""
     torch.manual_seed(seed)
@@ -136,47 +120,3 @@ def of_run(run: Path, length: int, batch: int) -> Reach:
     if call is None:
         check.refuse("run", str(run), "one with a recurrent layer: there is no state to follow")
     return of_layer(call, length)
-
-
-def opened(run: Path, length: int, batch: int, show: Progress) -> tuple[Run[Any], Job[Any]]:
-    """A run whose batches have this size, on the CPU."""
-    own = open_run(run)
-    keys = own.config
-    changes: dict[str, Any] = {"batch": batch, "accumulate": 1, "device": "cpu"}
-    if own.entry.name == "lm":  # elsewhere a length is one of the data
-        changes["length"] = length
-    if getattr(keys, "online", False):
-        changes["online"] = False
-    found = open_run(run, **changes)
-    return found, found.prepare(show)
-
-
-def of_model(job: Job[Any], model: nn.Module, length: int) -> Reach:
-    """The reach of a model on the first batch of a task whose loss is a sum over time."""
-
-    def loss(model: nn.Module, batch: Any, state: Any) -> tuple[Tensor, Any]:
-        cost = job.task.loss(model, batch, state)
-        return cost.value * cost.count, cost.state
-
-    chunk = next(iter(job.task.batches(Shard())))
-    return reach(model, chunk, lags=length // 2, loss=loss, split=job.task.split)
-
-
-def of_layer(call: Reading, length: int) -> Reach:
-    """The reach of a layer on what it read, where the loss is no sum over time: that of a random
-    direction of its output at each step."""
-    x = call.x[:length]
-    return reach(Probe(forwards(call.layer)), x, lags=min(length, len(x)) // 2)
-
-
-@torch.no_grad()
-def forwards(layer: Recurrent) -> Recurrent:
-    """A layer that reads [T, B, I] forwards; of one in two directions the lowest."""
-    if not layer.bidirectional and not layer.batch_first:
-        return layer
-    rows = 1 if layer.bidirectional else layer.num_layers
-    alone = Recurrent(layer.floors[0], rows, engine="eager")
-    for row in range(rows):
-        for name, weight in layer.weights(row).items():
-            alone.weights(row)[name].copy_(weight)
-    return alone

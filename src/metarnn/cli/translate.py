@@ -11,11 +11,11 @@ from pathlib import Path
 from metarnn.cells import check
 from metarnn.decoding import Sampler, Search
 from metarnn.graph.files import write
-from metarnn.report.attention import heatmap
+from metarnn.report.attention import alignment
 from metarnn.runs import translation
 from metarnn.runs.tasks import open_run
 from metarnn.tasks.language import UNK, Vocabulary
-from metarnn.tasks.translation import EncoderDecoder, Translation, align
+from metarnn.tasks.translation import EncoderDecoder, Translation
 from metarnn.tasks.translation import translate as find
 from metarnn.training.progress import for_output, progress
 from metarnn.training.world import find_device
@@ -116,7 +116,7 @@ def translate(
         if pictures is not None and found[0].tokens:
             write(
                 pictures / f"{number}.svg",
-                picture(model, vocabularies, sentence, found[0]),
+                alignment(model, vocabularies, sentence, found[0]),
             )
 
 
@@ -159,22 +159,3 @@ def _translations(
             show.say(f"{done:,} sentences")
     if empty or unknown:
         show.say(f"{done:,} sentences, {empty:,} of them empty, {unknown:,} unknown tokens")
-
-
-def picture(
-    model: EncoderDecoder,
-    vocabularies: tuple[Vocabulary, Vocabulary],
-    sentence: str,
-    found: Translation,
-) -> str:
-    """What the model attended to where it wrote each token of a translation."""
-    source, target = vocabularies
-    numbers = source.encode(sentence)
-    weights = align(model, numbers, found.tokens)
-    columns = [*_pieces(source, numbers.tolist()), "⏎"]
-    rows = [*_pieces(target, found.tokens), "⏎"]
-    return heatmap(weights.tolist(), rows, columns)
-
-
-def _pieces(vocabulary: Vocabulary, numbers: Iterable[int]) -> list[str]:
-    return [vocabulary.decode([number]).strip() or "␣" for number in numbers]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from metarnn.cells import check
+from metarnn.tasks.language import Vocabulary
+from metarnn.tasks.translation import EncoderDecoder, Translation, align
 
 CELL, FONT, MARGIN = 22, 13, 12
 WIDE = 0.62  # of a character, as a share of the size of the font
@@ -50,3 +52,22 @@ def heatmap(weights: Sequence[Sequence[float]], rows: Sequence[str], columns: Se
         turned = f'transform="rotate(-90 {x} {top - 6})"'
         parts.append(f'<text x="{x}" y="{top - 6}" {turned}>{escape(text)}</text>\n')
     return "".join(parts) + "</g>\n</svg>"
+
+
+def alignment(
+    model: EncoderDecoder,
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    sentence: str,
+    hypothesis: Translation,
+) -> str:
+    """What the model attended to where it wrote each token of a translation."""
+    source, target = vocabularies
+    numbers = source.encode(sentence)
+    weights = align(model, numbers, hypothesis.tokens)
+    columns = [*_pieces(source, numbers.tolist()), "⏎"]
+    rows = [*_pieces(target, hypothesis.tokens), "⏎"]
+    return heatmap(weights.tolist(), rows, columns)
+
+
+def _pieces(vocabulary: Vocabulary, numbers: Iterable[int]) -> list[str]:
+    return [vocabulary.decode([number]).strip() or "␣" for number in numbers]

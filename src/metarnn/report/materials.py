@@ -68,6 +68,7 @@ class Materials:
     search     search.json, and `moved`, the metrics of that search; `found`, its unit
     verdict    verdict.json
     trainings  the metrics of each training of the verdict, by unit and seed
+    race       those of each contender of a study, by name
     missing    what could not be read, in words
     """
 
@@ -82,6 +83,7 @@ class Materials:
     found: Graph | None = None
     verdict: Judged | None = None
     trainings: dict[tuple[str, int], Measured] = field(default_factory=dict)
+    race: dict[str, Measured] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
 
     @property
@@ -189,7 +191,17 @@ def gather(path: Path) -> Materials:
             key = match[1].replace("-", " "), int(match[2])
             most = MEASURED // len(trainings)
             found.trainings[key] = _try(found, each, partial(_lines, most=most), [])
+    for name, place in _contenders(found):
+        file = path / "race" / place / "metrics.jsonl"
+        found.race[name] = _try(found, file, partial(_lines, most=MEASURED // CURVES), [])
     return found
+
+
+def _contenders(found: Materials) -> list[tuple[str, str]]:
+    """The contenders of a study, each with the name of its folder."""
+    named = found.learn.get("contenders")
+    pairs = list(named.items())[:CURVES] if isinstance(named, dict) else []
+    return [(n, p) for n, p in pairs if isinstance(p, str) and p == Path(p).name and p != ".."]
 
 
 def _try(found: Materials, path: Path, reader: Callable[[Path], T], otherwise: T) -> T:

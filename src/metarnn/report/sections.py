@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -149,6 +149,60 @@ def _over_seeds(seeds: Sequence[dict[float, float]], colour: int) -> Line:
         return Line(points, colour=colour)
     low, high = ([f(values[step]) for step in steps] for f in (min, max))
     return Line(points, low, high, colour)
+
+
+def race(found: Materials) -> Section | None:
+    """The learning curves of a study's contenders over time, and what each rung decided."""
+    if not found.race:
+        return None
+    metric = _first_score(found.race.values())
+    lines = {
+        name: Line(_over_time(metrics, f"valid_{metric}"), colour=k)
+        for k, (name, metrics) in enumerate(found.race.items())
+    }
+    plot = Plot(lines, "The race", "seconds of training", metric).figure(
+        "Validation on a fixed sample, by the time that each contender was trained itself."
+    )
+    stored = found.learn.get("race")
+    rungs = stored.get("rungs") if isinstance(stored, dict) else None
+    tables = [_rung(rung, k) for k, rung in enumerate(rungs or (), 1) if isinstance(rung, dict)]
+    about = (
+        "All are trained for the same time; those with the worst predictions for the end of the "
+        "training stop, the others go on from their own weights."
+    )
+    return Section("race", "The race", join(plot, *tables), about)
+
+
+def _first_score(every: Iterable[Sequence[Mapping[str, Any]]]) -> str:
+    """The score that validations tell first."""
+    for metrics in every:
+        for line in metrics:
+            for name in line:
+                if name.startswith("valid_"):
+                    return name.removeprefix("valid_")
+    return "loss"
+
+
+def _over_time(metrics: Sequence[Mapping[str, Any]], name: str) -> list[tuple[float, float]]:
+    """Points (seconds, score) of the validations."""
+    points = ((_number(line.get("seconds")), _number(line.get(name))) for line in metrics)
+    return [(x, y) for x, y in points if x is not None and y is not None]
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _rung(rung: Mapping[str, Any], number: int) -> Markup:
+    """The standing of contenders when one or some of them stopped."""
+    kept = rung.get("kept")
+    rows = []
+    for row in rung.get("standing") or ():
+        values = [_number(row.get("score")), _number(row.get("predicted"))]
+        numbers = ["diverged" if value is None else short(value) for value in values]
+        stays = "stays" if isinstance(kept, list) and row.get("name") in kept else "out"
+        rows.append([str(row.get("name")), *numbers, stays])
+    return table(["contender", "validation", "predicted", ""], rows, f"rung {number}")
 
 
 def decisions(found: Materials) -> Section | None:

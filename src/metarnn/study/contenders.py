@@ -31,7 +31,7 @@ class Contender:
 
     @property
     def folder(self) -> str:
-        return "".join(c if c.isalnum() else "-" for c in self.name)
+        return self.name.replace(" ", "-")
 
     def changes(self, base: Any) -> dict[str, Any]:
         """The settings of this contender, where the common ones are `base`."""
@@ -89,7 +89,7 @@ def variants(best: Contender) -> Sequence[Contender]:
     return (
         replace(best, name=f"{best.name}, dropout × 1.5", factors=more),
         longer,
-        replace(best, name=f"{best.name}, lr / 2", factors=slower),
+        replace(best, name=f"{best.name}, lr ÷ 2", factors=slower),
     )
 
 

@@ -172,7 +172,8 @@ class Runner:
 
     def adopt(self, folder: Folder) -> None:
         """Take the weights of a finished run in the place of a training."""
-        shutil.copyfile(folder.model, self.folder.model)
+        for file in ("model", "metrics"):
+            shutil.copyfile(getattr(folder, file), getattr(self.folder, file))
         self.curve = curve_of(folder.metrics, self.updates)
         self.trainer.at.best = min(score for _, score in self.curve)
 

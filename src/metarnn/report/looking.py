@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from metarnn.cli.diagnose import of_layer, of_model, opened
-from metarnn.cli.exhibits import EXHIBITS, Work
 from metarnn.gradients.reach import Reach
 from metarnn.hyper.inspect import motion
 from metarnn.report import inside
 from metarnn.report.gates import activity
 from metarnn.report.markup import Markup, join
 from metarnn.report.materials import Materials
+from metarnn.report.probing import of_layer, of_model, opened
 from metarnn.report.reading import Reading, reading
+from metarnn.report.work import EXHIBITS, Work
 from metarnn.runs.tasks import open_run
 from metarnn.tasks.task import Shard
 from metarnn.training.progress import SILENT, Progress

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from metarnn.cli.translate import picture
 from metarnn.meta import Generating
 from metarnn.report import exhibits as shown
 from metarnn.report import task_map
+from metarnn.report.attention import alignment
 from metarnn.report.inside import visible
 from metarnn.report.markup import Markup
 from metarnn.runs import lm, translation
@@ -83,7 +83,7 @@ def translations(work: Work) -> Iterator[Markup]:
     for source, best in list(zip(sources, found, strict=True))[:PICTURES]:
         if best.tokens:
             columns = len(both[0].encode(source)) + 1
-            drawn = picture(work.model, both, source, best)
+            drawn = alignment(work.model, both, source, best)
             yield shown.attended(drawn, columns, f"{source} → {best.text}")
 
 

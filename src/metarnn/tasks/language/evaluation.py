@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from metarnn.layers.nested import select
 from metarnn.tasks import watch
 from metarnn.tasks.language.corpus import Split
 from metarnn.tasks.language.model import detached, restart
+from metarnn.tasks.language.streams import long_documents, stream_losses
 from metarnn.tasks.language.vocabulary import BOS, PAD, Vocabulary
 
 logger = logging.getLogger(__name__)
@@ -72,7 +73,9 @@ def score(model: nn.Module, split: Split, batch: int = 64) -> Score:
     model.eval()
     try:
         with torch.no_grad():
-            for lanes, fresh, columns, inputs, targets in _segments(split, batch, _device(model)):
+            apart = _read_long(model, split, batch, found)
+            segments = _segments(split, batch, _device(model), without=apart)
+            for lanes, fresh, columns, inputs, targets in segments:
                 if columns is not None:
                     state = select(state, columns)
                 if state is not None and fresh.any():
@@ -83,6 +86,21 @@ def score(model: nn.Module, split: Split, batch: int = 64) -> Score:
     finally:
         model.train(was)
     return found
+
+
+def _read_long(model: nn.Module, split: Split, batch: int, found: Score) -> set[int]:
+    """Score the long documents that would keep all others waiting; which these are."""
+    bounds, read = split.tokens.bounds, set[int]()
+    for k in long_documents(bounds, batch):
+        start, length = int(bounds[k]), int(bounds[k + 1] - bounds[k])
+        losses = stream_losses(model, split.tokens, start, length, batch)
+        if losses is None:
+            break
+        for place in range(0, length, SEGMENT):
+            part = torch.from_numpy(losses[place : place + SEGMENT]).unsqueeze(1)
+            _note(found, [Lane(k, start, length, place)], part)
+        read.add(k)
+    return read
 
 
 def dynamic_score(
@@ -132,6 +150,7 @@ def _segments(
     device: torch.device,
     length: int = SEGMENT,
     longest_first: bool = True,
+    without: Collection[int] = (),
 ) -> Iterator[tuple[list[Lane], Tensor, Tensor | None, Tensor, Tensor]]:
     """Stretches of the documents in up to `batch` lanes, until all are read.
 
@@ -143,7 +162,7 @@ def _segments(
     order = (
         np.argsort(-np.diff(bounds), kind="stable") if longest_first else np.arange(len(bounds) - 1)
     )
-    waiting = iter(order)
+    waiting = iter([k for k in order if int(k) not in without])
 
     def take() -> Lane | None:
         k = next(waiting, None)

@@ -68,7 +68,14 @@ class Race:
         finished = [self._final(running[0])]
         if not self.steps and not self.fixed:
             finished += self._further_finals(running[0])
-        return min(finished, key=lambda runner: runner.best)
+        best = min(finished, key=lambda runner: runner.best)
+        if best.failure:
+            names = self.plan["contenders"]
+            raise ArithmeticError(
+                f"none of the {len(names)} contenders could be trained: {best.failure}. Look for "
+                "values in the data that are out of proportion"
+            )
+        return best
 
     @property
     def trained(self) -> list[Runner]:

@@ -1,0 +1,347 @@
+"""`metarnn learn`: from data to a study, whatever the task; stopped, it goes on to the same end."""
+
+import io
+import json
+import re
+import shlex
+import signal
+import time
+from contextlib import redirect_stderr, redirect_stdout
+
+import numpy as np
+import pytest
+import torch
+
+import metarnn
+from metarnn import cells, graph
+from metarnn.cli.main import main
+from metarnn.report.materials import gather
+from metarnn.report.write import page
+from metarnn.runs.tasks import open_run
+from metarnn.study import setup
+from metarnn.study.learn import Options, _Learning, learn
+from metarnn.study.study import Study
+from metarnn.tasks.look import look
+from metarnn.training.progress import SILENT
+from tests.helpers.process import start
+
+# Nothing is compiled for a few updates.
+EAGER = """
+from metarnn.cli import main
+from metarnn.study import setup
+plain = setup.settings
+setup.settings = lambda found: {**plain(found), "engine": "eager"}
+"""
+# All that the clock would decide.
+FAST = ["--steps", "12", "--contenders", "2", "--params", "6k", "--device", "cpu"]
+
+
+def make_quick(patch):
+    """Nothing to compile, and of forecasters one, not eight."""
+    plain = setup.settings
+
+    def quick(finding):
+        one = {"members": 1} if finding.task == "forecasting" else {}
+        return {**plain(finding), "engine": "eager", **one}
+
+    patch.setattr(setup, "settings", quick)
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    make_quick(monkeypatch)
+
+
+def learned(data, out, *more):
+    return main(["learn", str(data), "--out", str(out), *FAST, *more])
+
+
+def started(data, out, *more):
+    """The same in a process of its own."""
+    arguments = ["learn", str(data), "--out", str(out), *FAST, *more]
+    return start("-c", f"{EAGER}\nimport sys\nsys.exit(main.main({arguments!r}))")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "text.txt"
+    file.write_text("the quick brown fox jumps over the lazy dog. " * 60)
+    return file
+
+
+@pytest.fixture(scope="module")
+def study(text, tmp_path_factory):
+    """A study of the text, which was never stopped, and what it said."""
+    out = tmp_path_factory.mktemp("studies") / "study"
+    said, shown = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(shown):
+        make_quick(patch)
+        assert learned(text, out) == 0, shown.getvalue()
+    return out, said.getvalue(), shown.getvalue()
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    words = [f"{a}{b}" for a in "abcdefgh" for b in "ijklmnop"]
+    file.write_text("\n".join(f"{a} {b}\t{b} {a}" for a in words for b in words[:4]))
+    return file
+
+
+@pytest.fixture
+def waves(tmp_path):
+    file = tmp_path / "waves.ts"
+    rows = [f"{','.join(str(k * (t % 3)) for t in range(8))}:{'ab'[k % 2]}" for k in range(60)]
+    file.write_text("@problemName waves\n@data\n" + "\n".join(rows) + "\n")
+    return file
+
+
+@pytest.fixture
+def sales(tmp_path):
+    file = tmp_path / "sales.csv"
+    rows = [f"2020-{1 + k // 28:02}-{1 + k % 28:02},{k % 7}.5" for k in range(12 * 28)]
+    file.write_text("date,sales\n" + "\n".join(rows) + "\n")
+    return file
+
+
+@pytest.mark.medium
+def test_a_text_becomes_a_study_whose_model_writes(study, capsys):
+    out, said, shown = study
+    assert "so the task is: lm" in shown
+    assert "It writes:" in said
+    about = json.loads((out / "learn.json").read_text())
+    assert about["task"] == "lm"
+    assert re.fullmatch("[0-9a-f]{64}", about["data"]["sha256"])
+    assert [each["name"] for each in about["stages"]] == ["data", "simple rules", "race", "account"]
+    beaten = "A simple rule beats the model that was kept on the test split: 5-gram model"
+    assert about["verdict"].startswith(beaten)
+    assert f"\n{beaten}" in said
+    assert page([gather(out)]).lead.startswith(beaten)
+    assert not list((out / "race").glob("*/baselines.json"))
+    assert set(about["contenders"]) == set(about["race"]["contenders"])
+    main(["generate", str(out), "--length", "20", "--seed", "0"])
+    capsys.readouterr()
+    main(["evaluate", str(out), "--device", "cpu"])
+    assert f"{about['scores']['nll']:.6f}"[:7] in capsys.readouterr().out
+
+
+@pytest.mark.medium
+def test_the_study_says_of_its_model_what_the_model_scores(study):
+    known = Study.load(study[0])
+    scores = known.job.task.evaluate(known.model, known.about["split"])
+    assert scores["nll"] == pytest.approx(known.scores["nll"], rel=1e-6)
+    assert known.best in known.summary.lower()
+    assert f"{scores['nll']:.4f}" in known.summary
+
+
+@pytest.mark.medium
+def test_steps_make_a_study_exactly_reproducible(study, text, tmp_path):
+    assert learned(text, tmp_path / "again") == 0
+    first, second = ((p / "model.safetensors").read_bytes() for p in (study[0], tmp_path / "again"))
+    assert first == second
+    assert Study.load(study[0]).curves == Study.load(tmp_path / "again").curves
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("task", ["translation", "classification", "forecasting"])
+def test_each_task_leaves_a_model_for_its_command(task, tmp_path, capsys, request, monkeypatch):
+    name, command = {
+        "translation": ("pairs", ["translate"]),
+        "classification": ("waves", ["classify", "--data"]),
+        "forecasting": ("sales", ["forecast"]),
+    }[task]
+    data, out = request.getfixturevalue(name), tmp_path / "study"
+    assert learned(data, out) == 0
+    assert f"so the task is: {task}" in capsys.readouterr().err
+    if task == "translation":
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"ai bj\n")))
+        main(["translate", str(out)])
+    else:
+        main([command[0], str(out), *command[1:], *([str(data)] if command[1:] else [])])
+    assert capsys.readouterr().out
+    known = Study.load(out)
+    if task == "translation":
+        assert len(known.translate(["ai bj", "bj ai"])) == 2
+    if task == "classification":
+        rows = [np.zeros((8, 1)), np.arange(8) % 3]
+        assert set(known.predict(rows)) <= {"a", "b"}
+        np.testing.assert_allclose([p.sum() for p in known.predict_proba(rows)], 1, rtol=1e-5)
+    if task == "forecasting":
+        assert [row["series"] for row in known.forecast()] == ["sales"] * len(known.forecast())
+
+
+@pytest.mark.medium
+def test_python_does_what_the_command_does(study, text, tmp_path):
+    options = {"steps": 12, "contenders": 2, "params": "6k", "device": "cpu"}
+    made = metarnn.learn(str(text), out=tmp_path / "study", progress=SILENT, **options)
+    assert made.scores == Study.load(study[0]).scores
+    assert len(made.generate("the", length=10, seed=1)) >= 10
+    assert made.report().read_text("utf-8").startswith("<!doctype html>")
+    copy = made.save(tmp_path / "copy")
+    assert copy.generate("the", length=10, seed=1) == made.generate("the", length=10, seed=1)
+    assert made.best in made._repr_html_()
+
+
+@pytest.mark.medium
+def test_units_of_the_user_take_part(text, tmp_path):
+    """A file with a graph, and a class; each is the first to try."""
+    file = tmp_path / "mine.json"
+    graph.save(graph.trace_cell(cells.MinGRU(4, 4)), file)
+    made = learn(
+        str(text), out=tmp_path / "study", steps=8, contenders=2, params="6k",
+        units=[file, cells.Elman], progress=SILENT,
+    )  # fmt: skip
+    assert made.about["race"]["contenders"] == ["mine", "elman"]
+    assert open_run(tmp_path / "study").config.cell.endswith("cell.json")
+    assert made.model is not None
+
+
+@pytest.mark.medium
+def test_a_comparison_trains_the_rivals_for_as_long_as_the_winner(text, tmp_path, capsys):
+    assert learned(text, tmp_path / "study", "--compare") == 0
+    known = Study.load(tmp_path / "study")
+    rows = json.loads((tmp_path / "study" / "verdict.json").read_text())["rows"]
+    assert rows[0]["name"] == known.best
+    assert rows[0]["scores"][0]["nll"] == pytest.approx(known.scores["nll"], rel=1e-6)
+    names = [row["name"] for row in rows[1:]]
+    assert names == [
+        *(f"{u} with the {w}'s settings" for u in ("gru", "lstm") for w in ("task", "winner")),
+        "best of random",
+    ]
+    for folder in (tmp_path / "study" / "verdict").iterdir():
+        assert open_run(folder).config.steps == 12
+    assert "the comparison takes about" in capsys.readouterr().err
+    assert "A full comparison" not in known.summary
+
+
+def test_minutes_are_kept_whatever_an_evaluation_takes(text, tmp_path, monkeypatch):
+    """Where scores take ten times as long as updates, and the test alone longer than all."""
+    clock = {"now": 0.0}
+    monkeypatch.setattr(time, "monotonic", lambda: clock["now"])
+    from metarnn.tasks.language.task import LanguageTask
+
+    loss, evaluate = LanguageTask.loss, LanguageTask.evaluate
+
+    def slow_loss(self, *args):
+        clock["now"] += 0.02
+        return loss(self, *args)
+
+    def slow_evaluate(self, model, split="valid"):
+        clock["now"] += 0.05 * self.amount(split)
+        return evaluate(self, model, split)
+
+    monkeypatch.setattr(LanguageTask, "loss", slow_loss)
+    monkeypatch.setattr(LanguageTask, "evaluate", slow_evaluate)
+    monkeypatch.setattr(LanguageTask, "enough", 64)
+    made = learn(str(text), minutes=1.0, params="6k", out=tmp_path / "study", progress=SILENT)
+    assert 0.8 * 60 < clock["now"] <= 1.1 * 60
+    (decision,) = [each for each in made.decisions if each["stage"] == "test"]
+    assert "fixed sample" in decision["decision"]
+
+
+def test_few_labelled_examples_have_some_for_validation(waves):
+    """Or what was learned by heart best would be kept."""
+    assert setup.settings(look(str(waves)))["split"] == "64/16/20"
+
+
+@pytest.mark.medium
+def test_interrupted_then_killed_it_goes_on_to_the_same_end(study, text, tmp_path):
+    whole, stopped = study[0], tmp_path / "stopped"
+    said = signalled(started(text, stopped), stopped / "race", signal.SIGINT)
+    assert f"metarnn learn --resume --out {shlex.quote(str(stopped))}" in said
+    assert "Traceback" not in said
+    again = started(text, stopped, "--resume")
+    signalled(again, stopped / "race" / "gru" / "checkpoints", signal.SIGKILL)
+    main(["learn", "--resume", "--out", str(stopped)])
+    first, second = ((p / "model.safetensors").read_bytes() for p in (whole, stopped))
+    assert first == second
+    assert Study.load(whole).summary.split("after")[0] == Study.load(stopped).summary.split("after")[0]
+
+
+def signalled(process, folder, number):
+    """Stop a process once there is something in a folder; what it said."""
+    while not (folder.exists() and any(folder.iterdir())) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=100)
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--minutes", "0"], "a number above 0"),
+        (["--task", "lm", "--params", "zero"], "a number of parameters"),
+        (["--unit", "nothing.json"], "nothing.json"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_line(flags, message, text, tmp_path, capsys):
+    assert main(["learn", str(text), "--out", str(tmp_path / "study"), *flags]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_folder_with_a_study_is_not_begun_again(text, tmp_path, capsys):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "learn.json").write_text("{}")
+    assert learned(text, tmp_path / "study") == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+ABOUT = {"version": 2, "seconds": 1.0, "task": "lm", "budget": {"minutes": 1}, "base": {}}
+DAMAGED = {
+    "no JSON": "{",
+    "no object": "[1]",
+    "an earlier version": json.dumps({**ABOUT, "version": 1}),
+    "no budget": json.dumps({**ABOUT, "budget": {}}),
+    "a task that nobody knows": json.dumps({**ABOUT, "task": "x"}),
+    "a budget of anything": json.dumps({**ABOUT, "budget": {"minutes": 1, "x": 2}}),
+    "time without end": json.dumps(ABOUT).replace("1.0", "1e999"),
+    "a setting that nobody knows": json.dumps({**ABOUT, "base": {"x": 1}}),
+    "a rung of nobody": json.dumps(
+        {**ABOUT, "race": {"contenders": ["gru"], "rungs": [{"kept": ["x"]}], "finals": {}}}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_study_that_is_damaged_is_refused_by_the_name_of_its_file(what, tmp_path, capsys):
+    (tmp_path / "learn.json").write_text(DAMAGED[what])
+    assert main(["learn", "--resume", "--out", str(tmp_path)]) == 2
+    assert str(tmp_path / "learn.json") in capsys.readouterr().err
+
+
+def test_resume_takes_the_latest_unfinished_study_and_refuses_without_one(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "runs" / "done"
+    folder.mkdir(parents=True)
+    (folder / "learn.json").write_text('{"best": "gru"}')
+    assert main(["learn", "--resume"]) == 2
+    assert "no unfinished study" in capsys.readouterr().err
+    (tmp_path / "runs" / "zh").mkdir()
+    (tmp_path / "runs/zh/learn.json").write_text('{"version": 2}')
+    assert main(["learn", "--resume"]) == 2
+    assert "runs/zh/learn.json is damaged" in capsys.readouterr().err  # it was the one opened
+    assert not (tmp_path / "runs/learn").exists()
+
+
+@pytest.mark.medium
+def test_a_finished_study_has_no_checkpoints_and_says_what_it_decided(study):
+    out, _, shown = study
+    assert not list(out.rglob("last.safetensors"))
+    assert [path.parent for path in out.rglob("model.safetensors")] == [out]
+    decisions = Study.load(out).decisions
+    assert [each["stage"] for each in decisions][-1] == "winner"
+    page = (out / "report.html").read_text()
+    for each in decisions:
+        assert each["reason"] in shown
+        assert each["reason"].partition("--")[0] in page
+
+
+def test_a_command_that_fails_leaves_no_folder(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["learn", str(text), "--params", "12q"]) == 2
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,185 @@
+"""The race itself, with runners whose learning curves are known."""
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+
+from metarnn.study.contenders import PORTFOLIOS, Contender, forecast
+from metarnn.study.race import Race, cost
+from metarnn.study.study import Study
+from metarnn.training.progress import SILENT
+
+PACE = 0.01  # seconds of an update
+
+
+@dataclass
+class Clock:
+    """Time that only trainings spend."""
+
+    total: float
+    spent: float = 0.0
+
+    def left(self):
+        return max(self.total - self.spent, 0.0)
+
+
+@dataclass
+class Scripted:
+    """A runner that scores `final` + `gain` / (1 + time): it learns as it is told."""
+
+    contender: Contender
+    clock: Clock
+    final: float
+    gain: float = 1.0
+    failure: str = ""
+    fails: bool = False
+    spent: float = 0.0
+    starts: int = 0
+    curve: list = field(default_factory=list)
+    parameters: int = 1000
+    cost: float = 1000.0
+
+    @property
+    def name(self):
+        return self.contender.name
+
+    @property
+    def score(self):
+        return math.inf if self.failure else self.curve[-1][1]
+
+    @property
+    def best(self):
+        return math.inf if self.failure else min(score for _, score in self.curve)
+
+    def pace(self, updates=0):
+        self._train(max(self.spent, updates * PACE))
+        return PACE
+
+    def advance(self, until):
+        for share in (0.5, 1.0):
+            self._train(self.spent + (until - self.spent) * share)
+            self._score()
+
+    def finish(self, end, checks, done):
+        self._train(end)
+        self._score()
+
+    def predict(self, end):
+        return forecast(self.curve, end) if not self.failure else forecast([(1.0, math.inf)], end)
+
+    def _train(self, until):
+        self.clock.spent += max(until - self.spent, 0.0)
+        self.spent = max(until, self.spent)
+        self.failure = "diverged" if self.fails else ""
+
+    def _score(self):
+        self.curve.append((self.spent, self.final + self.gain / (1 + self.spent)))
+
+
+def race(tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, fails=()):
+    """A race of contenders with these final scores; its runners, winner and clock."""
+    clock, runners = Clock(total), {}
+    study = Study(tmp_path, 1.0) if study is None else study
+    tmp_path.mkdir(exist_ok=True)
+
+    def make(contender, length):
+        name = contender.name.split(",")[0]
+        final = finals[name] - 0.01 * (contender.name != name)
+        runners[contender.name] = Scripted(contender, clock, final, fails=name in fails)
+        return runners[contender.name]
+
+    running = Race(study, make, [Contender(name) for name in finals], left=clock.left,
+                   useful=useful, steps=steps, progress=SILENT)  # fmt: skip
+    return running, runners, clock
+
+
+FIVE = {"a": 1.3, "b": 1.1, "c": 1.5, "d": 1.2, "e": 1.4}
+
+
+def test_the_best_wins_with_two_thirds_of_the_time_as_one_training(tmp_path):
+    running, runners, clock = race(tmp_path, FIVE)
+    winner = running.run()
+    assert winner.name == "b"
+    assert winner.spent >= 0.65 * clock.total
+    assert clock.spent == pytest.approx(clock.total, rel=0.01)
+
+
+def test_whoever_stays_goes_on_from_its_own_weights(tmp_path):
+    """All time that was spent is in the runners: nobody began anew."""
+    running, runners, clock = race(tmp_path, FIVE)
+    running.run()
+    assert sum(runner.spent for runner in runners.values()) == pytest.approx(clock.spent)
+    assert set(runners) == set(FIVE)
+
+
+def test_rungs_are_of_equal_time(tmp_path):
+    running, runners, _ = race(tmp_path, FIVE)
+    running.run()
+    for rung in running.plan["rungs"]:
+        out = [row["name"] for row in rung["standing"] if row["name"] not in rung["kept"]]
+        assert all(runners[name].spent == pytest.approx(rung["until"]) for name in out)
+
+
+def test_a_contender_that_diverges_never_wins(tmp_path):
+    running, _, _ = race(tmp_path, FIVE, fails={"b"})
+    assert running.run().name == "d"
+
+
+def test_where_nobody_can_be_trained_the_error_says_so(tmp_path):
+    running, _, _ = race(tmp_path, FIVE, fails=set(FIVE))
+    with pytest.raises(ArithmeticError, match="none of the 5 contenders"):
+        running.run()
+
+
+def test_small_data_train_all_to_the_end_and_then_variants_of_the_best(tmp_path):
+    running, runners, clock = race(tmp_path, FIVE, useful=1000)  # 10 of 1000 seconds
+    winner = running.run()
+    assert all(runners[name].spent >= 10 for name in FIVE)
+    assert winner.name.startswith("b, ")
+    assert clock.spent <= clock.total
+
+
+def test_with_little_time_few_take_part(tmp_path):
+    running, runners, clock = race(tmp_path, FIVE, total=10.0)
+    running.run()
+    assert len(runners) < len(FIVE)
+    assert clock.spent <= 10.0 * 1.01
+
+
+def test_steps_decide_nothing_by_the_clock(tmp_path):
+    running, runners, _ = race(tmp_path, FIVE, steps=500, total=0.0)
+    winner = running.run()
+    assert winner.spent == 500
+    assert running.plan["contenders"] == list(FIVE)
+
+
+def test_a_race_that_was_stopped_keeps_its_decisions(tmp_path):
+    """Even where the scores that a rung was decided by would now say otherwise."""
+    running, _, _ = race(tmp_path, FIVE)
+    running.run()
+    study = Study(tmp_path, 1.0)
+    study.about["race"] = {**running.plan, "finals": {}}
+    again, runners, _ = race(tmp_path, {**FIVE, "b": 9.0}, study=study)
+    assert again.run().name == "b"
+    assert runners["c"].spent == 0
+
+
+def test_losers_leave_the_winner_three_quarters_of_the_time():
+    assert cost(5) == pytest.approx(2 * 0.03 + 0.06 + 0.12)
+    assert cost(1) == 0
+    for portfolio in PORTFOLIOS.values():
+        assert 1 / (1 + cost(len(portfolio))) >= 0.75
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.1, 0.3])
+def test_a_forecast_lies_between_the_last_score_and_the_line_followed_to_the_end(slope):
+    curve = [(t, 3 - slope * math.log(t)) for t in (1.0, 2.0, 4.0, 8.0)]
+    end = 3 - slope * math.log(64.0)
+    found = forecast(curve, 64.0)
+    assert end <= found.score <= curve[-1][1]
+    assert found.low < found.score < found.high
+
+
+def test_a_curve_that_rises_is_not_forecast_to_fall():
+    assert forecast([(1.0, 1.0), (2.0, 1.1), (4.0, 1.2)], 100.0).score == 1.2

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metarnn.tasks.classification.embedded import EMBEDDED as GENERATED_LABELLED
 from metarnn.tasks.forecasting.embedded import EMBEDDED as PANELS
 from metarnn.tasks.language import split as texts_split
 from metarnn.tasks.language.source import Document, embedded, from_text
@@ -36,12 +37,14 @@ class Source:
     change  changes the contents of a split, not how many examples it has, where the data were
             written: change(data, split, task, patch)
     flags   settings beyond those of the task
+    shrink  makes data that are generated or come with Python small
     """
 
     task: str
     write: Callable[[Path], str]
     change: Callable[[str, str, Any, pytest.MonkeyPatch], None]
     flags: dict[str, Any] = field(default_factory=dict)
+    shrink: Callable[[pytest.MonkeyPatch], None] = lambda patch: None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -104,6 +107,11 @@ def change_named_texts(data: str, split: str, task: Any, patch: pytest.MonkeyPat
     other_text(Path(data) / f"text.{split}.txt")
 
 
+def shrink_pydoc(patch: pytest.MonkeyPatch) -> None:
+    few = [from_text(d.name, "".join(d.text())[:600]) for d in embedded("pydoc")[:20]]
+    patch.setattr(texts_split, "embedded", lambda name: few)
+
+
 def change_pydoc(data: str, split: str, task: Any, patch: pytest.MonkeyPatch) -> None:
     names = set(task.corpus[split].names)
 
@@ -140,6 +148,11 @@ def change_named_pairs(data: str, split: str, task: Any, patch: pytest.MonkeyPat
     for side in ("de", "en"):
         path = Path(data) / f"{split}.{side}"
         path.write_text("".join(f"XYZ {line}" for line in path.read_text().splitlines(True)))
+
+
+def shrink_dates(patch: pytest.MonkeyPatch) -> None:
+    few = {split: made[:40] for split, made in GENERATED["dates"](0).items()}
+    patch.setitem(GENERATED, "dates", lambda seed: few)
 
 
 def change_dates(data: str, split: str, task: Any, patch: pytest.MonkeyPatch) -> None:
@@ -221,6 +234,11 @@ def change_named_labelled(data: str, split: str, task: Any, patch: pytest.Monkey
     path.write_text("\n".join([head, *changed]) + "\n")
 
 
+def shrink_digits(patch: pytest.MonkeyPatch) -> None:
+    kind, make, _ = GENERATED_LABELLED["digits"]
+    patch.setitem(GENERATED_LABELLED, "digits", (kind, make, 100))
+
+
 def change_digits(data: str, split: str, task: Any, patch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("metarnn.tasks.classification.load")
     made = module.generate
@@ -299,22 +317,24 @@ def change_sequences(data: str, split: str, task: Any, patch: pytest.MonkeyPatch
             path.write_text(10 * path.read_text().replace(".", "8."))
 
 
-CLASSES = {"family": "sequences", "ways": 2, "shots": 1, "queries": 1, "length": 0}
+CLASSES = {"family": "sequences", "ways": 2, "shots": 1, "queries": 1, "length": 5}
 DEALT = {"split": "80/10/10"}
 COVARIATES = {"targets": "value", "known": "sale", "observed": "price"}
 SOURCES = {
-    "lm, embedded": Source("lm", lambda folder: "pydoc", change_pydoc),
+    "lm, embedded": Source("lm", lambda folder: "pydoc", change_pydoc, shrink=shrink_pydoc),
     "lm, file": Source("lm", text_file, change_text_file),
     "lm, folder": Source("lm", texts, change_texts, DEALT),
     "lm, words": Source("lm", texts, change_texts, {"level": "word", **DEALT}),
     "lm, named splits": Source("lm", named_texts, change_named_texts),
-    "translation, generated": Source("translation", lambda folder: "dates", change_dates),
+    "translation, generated": Source(
+        "translation", lambda folder: "dates", change_dates, shrink=shrink_dates
+    ),
     "translation, file": Source("translation", pairs, change_pairs),
     "translation, named splits": Source(
         "translation", named_pairs, change_named_pairs, {"source": "de", "target": "en"}
     ),
     "classification, generated": Source(
-        "classification", lambda folder: "digits", change_digits
+        "classification", lambda folder: "digits", change_digits, shrink=shrink_digits
     ),
     "classification, file": Source("classification", labelled, change_labelled),
     "classification, texts": Source("classification", labelled_texts, change_labelled_texts),

@@ -2,12 +2,14 @@
 
 import json
 import re
+from statistics import fmean
 
 import pytest
 
 from metarnn.cli.main import main
 from metarnn.cli.report import write_report
 from metarnn.cli.tasks import open_run
+from metarnn.search.verdict import VALID
 from metarnn.tasks.task import COUNTS
 from metarnn.training.progress import scores_in_words
 from tests.helpers.sources import SOURCES
@@ -17,12 +19,29 @@ pytestmark = pytest.mark.medium
 BRIEF = ["--steps", "4", "--validate-every", "2", "--device", "cpu"]
 
 
+SEARCH = [
+    "--strategy", "random", "--candidate-steps", "1", "--finalists", "1", "--finalist-steps", "1",
+    "--random-units", "1", "--steps", "2", "--seeds", "2", "--verdict-steps", "2",
+    "--search-width", "4", "--params", "3k", "--device", "cpu",
+]  # fmt: skip
+
+
 def table(page, title):
     """The rows of a table of a page, as texts."""
     (body,) = re.findall(rf'<section id="{title}".*?</section>', page, re.DOTALL)
-    rows = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", body, re.DOTALL)
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
     return [[re.sub(r"<[^>]*>", "", cell).strip() for cell in row] for row in cells]
+
+
+def assert_printed(scores, said):
+    """`metarnn evaluate` printed these scores."""
+    lines = [line.split() for line in said.splitlines()]
+    scored = [line for line in lines if len(line) == 2 and line[0] in scores]
+    printed = {name: value.replace(",", "") for name, value in scored[: len(scores)]}
+    for metric, value in scores.items():
+        exact = float(value).is_integer()
+        assert printed[metric] == (f"{value:.0f}" if exact else f"{value:.6f}"), metric
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if "fewshot" not in name])
@@ -48,12 +67,7 @@ def test_train_evaluate_report_and_python_agree_on_a_score(name, tmp_path, capsy
         assert scores_in_words(held_out) in train
 
         assert main(["evaluate", str(out)]) == 0
-        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-        scored = [line for line in lines if len(line) == 2 and line[0] in held_out]
-        printed = {name: value.replace(",", "") for name, value in scored[: len(held_out)]}
-        for metric, value in held_out.items():
-            exact = float(value).is_integer()
-            assert printed[metric] == (f"{value:.0f}" if exact else f"{value:.6f}"), metric
+        assert_printed(held_out, capsys.readouterr().out)
 
         metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
         ended = json.loads((out / "ended.json").read_text())
@@ -77,3 +91,31 @@ def test_train_evaluate_report_and_python_agree_on_a_score(name, tmp_path, capsy
         first, value = next(iter(scores["valid"].items()))
         assert f"reaches {first} {value:.4f} in validation" in page
     assert len(counts) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["lm, folder", "translation, file", "classification, file", "forecasting, file"]
+)
+def test_a_verdict_says_of_its_models_what_evaluate_and_python_say(name, tmp_path, capsys):
+    source, out = SOURCES[name], tmp_path / "search"
+    arguments = [*source.arguments(source.write(tmp_path)), *SEARCH, "--out", str(out)]
+    assert main(["search", source.task, *arguments]) == 0
+    verdict = json.loads((out / "verdict.json").read_text())
+    for row in verdict["rows"]:
+        for seed, scores in enumerate(row["scores"]):
+            path = out / "verdict" / f"{row['name']}-{seed}"
+            assert json.loads((path / "scores.json").read_text()) == scores
+            run = open_run(path)
+            job = run.prepare()
+            assert run.entry.held_out(job) == verdict["split"]
+            again = job.task.evaluate(run.weights(job.model), verdict["split"])
+            assert again == {k: v for k, v in scores.items() if k != VALID}
+    capsys.readouterr()
+    assert main(["evaluate", str(path)]) == 0
+    assert_printed(again, capsys.readouterr().out)
+    head, *rows = table(write_report([out]).read_text(), "verdict")
+    for row in verdict["rows"]:
+        (cells,) = [each for each in rows if each[0].lower().startswith(row["name"])]
+        shown = dict(zip(head, cells, strict=True))[verdict["metric"]]
+        mean = fmean(scores[verdict["metric"]] for scores in row["scores"])
+        assert shown.startswith(f"{mean:.4f}")

@@ -166,6 +166,7 @@ def change_dates(data: str, split: str, task: Any, patch: pytest.MonkeyPatch) ->
 
 def labelled(folder: Path) -> str:
     random, path = np.random.default_rng(0), folder / "labelled.npz"
+    folder.mkdir(exist_ok=True)
     np.savez(path, x=random.standard_normal((60, 5, 2)).astype(np.float32), y=np.arange(60) % 3)
     return str(path)
 

@@ -5,7 +5,9 @@ import json
 
 import pytest
 
+from metarnn.cli import exhibits
 from metarnn.cli.main import main
+from metarnn.report.write import write_report
 from metarnn.tasks.classification import ClassifierOptions, Scheme, build_model
 from metarnn.tasks.pretrained import save_pretrained
 from metarnn.training import Folder, checkpoint
@@ -33,6 +35,8 @@ def test_from_a_file_to_labels(data, tmp_path, capsys):
         assert word in printed
     assert main(["evaluate", str(run)]) == 0
     assert "calibration_error" in capsys.readouterr().out
+    assert main(["evaluate", str(run), "--split", "valid"]) == 2  # too few to set some aside
+    assert "expected one that these data have: train, test" in capsys.readouterr().err
     assert main(["classify", str(run), "--data", str(data), "--out", str(out)]) == 0
     rows = list(csv.DictReader(out.open()))
     assert len(rows) == 24
@@ -81,3 +85,12 @@ def test_labels_of_every_kind_are_written(kind, label, columns, tmp_path):
         assert told <= {"a", "b"}
         if kind == "multi":
             assert told == {name for name in "ab" if float(row[name]) > 0.5}
+
+
+def test_a_page_says_of_how_many_examples_its_confusion_matrix_is(data, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    assert main(["train", "classification", "--data", str(data), "--out", str(run), *SMALL]) == 0
+    monkeypatch.setattr(exhibits, "EXAMPLES", 5)
+    assert "Of 5 of the 12 examples of test, drawn at random." in write_report([run]).read_text()
+    monkeypatch.setattr(exhibits, "EXAMPLES", 12)
+    assert "drawn at random" not in write_report([run]).read_text()

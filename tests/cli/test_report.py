@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from metarnn.report import looking as look
 from metarnn.cli.main import main
-from metarnn.report.write import write_report
+from metarnn.report import looking as look
 from metarnn.report import page as pages
 from metarnn.report import sections
+from metarnn.report.write import write_report
 from tests.helpers.page import Page
 from tests.helpers.study import HOSTILE, UNITS, dump, make_study
 

@@ -1,12 +1,13 @@
 """`metarnn search lm` from the command line."""
 
 import json
+from statistics import fmean
 
 import pytest
 
-from metarnn.runs import rivals
 from metarnn.cli.main import main
 from metarnn.graph import GraphCell, read
+from metarnn.runs import rivals, searched, tasks
 from metarnn.search import Genotype
 
 TINY = [
@@ -36,6 +37,13 @@ def test_a_search_ends_with_a_cell_a_picture_and_a_verdict(text, tmp_path, capsy
     assert "The found unit" in said
     verdict = json.loads((out / "verdict.json").read_text())
     assert [len(row["scores"]) for row in verdict["rows"]] == [2] * 4
+    assert "A simple rule beats the found unit on the test split: 5-gram" in said
+    assert said.index("A simple rule") < said.index("trained from scratch")
+    mean = fmean(each["bpc"] for each in verdict["rows"][0]["scores"])
+    beside = said.partition("beside simple rules, on the same test split:")[2].splitlines()
+    assert [line.split()[:2] for line in beside if line.strip().startswith("found")] == [
+        ["found", f"{mean:.4f}"]
+    ]
     assert all(row["parameters"] <= 3000 for row in verdict["rows"])
     about = json.loads((out / "search.json").read_text())
     assert Genotype.parse(about["unit"], about["bias"]).useful
@@ -74,7 +82,8 @@ def test_what_other_processes_do_is_what_this_one_would(text, tmp_path, capsys):
     others, alone = tmp_path / "others", tmp_path / "alone"
     assert main(["search", "lm", *data, "--workers", "1", "--out", str(others)]) == 0
     alone.mkdir()
-    (alone / "config.toml").write_text((others / "config.toml").read_text())
+    for name in ("config.toml", "split.json"):
+        (alone / name).write_text((others / name).read_text())
     rivals.train("lm", alone)  # as beside a search on a GPU
     capsys.readouterr()
     assert main(["search", "lm", *data, "--out", str(alone), "--resume"]) == 0
@@ -103,6 +112,21 @@ def test_what_cannot_be_searched_is_refused_in_a_line(flags, message, text, tmp_
     assert main(call) == 2
     said = capsys.readouterr().err
     assert message in said
+
+
+@pytest.mark.medium
+def test_another_process_refuses_data_that_have_changed_since_the_search_began(text, tmp_path):
+    data = ["--data", str(text), "--steps", "4", *TINY, "--strategy", "random", "--seeds", "1"]
+    out = tmp_path / "run"
+    assert main(["search", "lm", *data, "--out", str(out)]) == 0
+    entry = tasks.find("lm")
+    own = entry.kind(data=str(text), split="80/10/10", batch=4, length=8, embedding=4)
+    assert searched.verified_problem("lm", own, 0.25, out).held_out == "test"
+    text.write_text(text.read_text().replace("lazy", "busy"))
+    with pytest.raises(ValueError, match=r"has changed since .* examples in test, train, valid"):
+        searched.verified_problem("lm", own, 0.25, out)
+    with pytest.raises(ValueError, match="has changed since"):
+        rivals.train("lm", out)
 
 
 @pytest.mark.slow

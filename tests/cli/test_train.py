@@ -9,9 +9,9 @@ import pytest
 
 from metarnn import cells, graph
 from metarnn.cli.main import main
-from metarnn.report.write import page
 from metarnn.cli.train import parse
 from metarnn.report.materials import gather
+from metarnn.report.write import page
 from metarnn.runs.lm import ENTRY, Config
 from metarnn.training import Folder, checkpoint
 from tests.helpers.process import start

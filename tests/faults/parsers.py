@@ -19,18 +19,18 @@ import torch
 from metarnn import graph
 from metarnn.cells import GRU, LSTM
 from metarnn.cli import learn
-from metarnn.report.write import page
-from metarnn.runs.searched import Searched
-from metarnn.study.study import Study
 from metarnn.layers import LSTM as LSTMLayer
 from metarnn.report.materials import gather
+from metarnn.report.write import page
 from metarnn.runs import fewshot as fewshot_command
 from metarnn.runs.lm import Config
+from metarnn.runs.searched import Searched
 from metarnn.runs.tasks import find, open_run
 from metarnn.search import Search
 from metarnn.search.genotype import Genotype
 from metarnn.search.known import KNOWN
 from metarnn.search.verdict import _scores
+from metarnn.study.study import Study
 from metarnn.tasks.classification import formats
 from metarnn.tasks.classification import load as load_labelled
 from metarnn.tasks.classification.images import read_image

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.cli.test_learn import FAST
 
 from metarnn import cells, graph
 from metarnn.cli import learn as learn_command  # noqa: F401
@@ -24,14 +25,13 @@ from metarnn.cli import search as search_command  # noqa: F401
 from metarnn.cli import setup
 from metarnn.cli import train as train_command  # noqa: F401
 from metarnn.cli.main import main
-from metarnn.report.write import write_report
 from metarnn.engines.cpu import compile as compiling
 from metarnn.graph.files import LEFT, tidy
 from metarnn.layers import Recurrent
+from metarnn.report.write import write_report
 from metarnn.runs import fewshot, lm  # noqa: F401
 from metarnn.tasks.language import corpus
 from metarnn.training import Folder, checkpoint
-from tests.cli.test_learn import FAST
 from tests.cli.test_search import TINY
 from tests.helpers.study import make_study
 from tests.helpers.toy import equal, same

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from metarnn import LSTM, RNN
-from metarnn.report.probing import Probe
 from metarnn.gradients.reach import reach
+from metarnn.report.probing import Probe
 from metarnn.report.reach import svg, table, words
 from tests.helpers.cases import randn
 

@@ -18,9 +18,9 @@ import pytest
 import tyro
 
 from metarnn.cli.main import COMMANDS, TASKED, find, main
-from metarnn.runs.searched import Searched
 from metarnn.cli.train import parse
 from metarnn.runs import tasks
+from metarnn.runs.searched import Searched
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

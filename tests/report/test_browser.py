@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from metarnn.report.write import write_report
 from metarnn.report import exhibits
 from metarnn.report.attention import heatmap
 from metarnn.report.page import Page, Section
+from metarnn.report.write import write_report
 from tests.helpers.browser import CHROMIUM, DRIVER, browser
 from tests.helpers.study import make_study
 

@@ -10,7 +10,6 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
 import pytest
-import torch
 
 import metarnn
 from metarnn import cells, graph
@@ -19,7 +18,7 @@ from metarnn.report.materials import gather
 from metarnn.report.write import page
 from metarnn.runs.tasks import open_run
 from metarnn.study import setup
-from metarnn.study.learn import Options, _Learning, learn
+from metarnn.study.learn import learn
 from metarnn.study.study import Study
 from metarnn.tasks.look import look
 from metarnn.training.progress import SILENT
@@ -255,7 +254,9 @@ def test_interrupted_then_killed_it_goes_on_to_the_same_end(study, text, tmp_pat
     main(["learn", "--resume", "--out", str(stopped)])
     first, second = ((p / "model.safetensors").read_bytes() for p in (whole, stopped))
     assert first == second
-    assert Study.load(whole).summary.split("after")[0] == Study.load(stopped).summary.split("after")[0]
+    assert (
+        Study.load(whole).summary.split("after")[0] == Study.load(stopped).summary.split("after")[0]
+    )
 
 
 def signalled(process, folder, number):

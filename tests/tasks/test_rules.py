@@ -1,13 +1,16 @@
 """Simple rules: scored on the model's own examples, cached, and never stale."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
+import torch
 
 from metarnn.tasks import classification, forecasting, language, translation
+from metarnn.tasks.classification import hydra
 from metarnn.tasks.classification.baselines import dtw, minirocket, nearest
-from metarnn.tasks.classification.examples import Part
+from metarnn.tasks.classification.examples import Part, Scheme
 from metarnn.tasks.language.ngram import KneserNey
 from metarnn.tasks.rules import FILE, Rule, RuleScores, RuleSet, cache_of, simple_rules
 from metarnn.tasks.task import Measure
@@ -28,6 +31,13 @@ class Counting:
 
         rule = Rule("rule", self.seconds, score)
         return RuleSet(self.fingerprint, Measure("error"), (rule,))
+
+
+def test_a_rule_that_was_skipped_is_computed_once_it_is_cheaper(tmp_path):
+    assert not simple_rules(Counting(seconds=70), "test", tmp_path).scores
+    assert not simple_rules(Counting(seconds=70), "test", tmp_path).scores
+    assert simple_rules(Counting(seconds=7), "test", tmp_path).scores
+    assert simple_rules(Counting(seconds=70), "test", tmp_path).scores  # known by now
 
 
 def test_a_cache_spares_the_rules_and_other_data_or_another_split_do_not_use_it(tmp_path):
@@ -150,6 +160,67 @@ def test_minirocket_tells_frequencies_apart_that_a_distance_does_not():
 
     train, test = part(40), part(30)
     assert (minirocket(train, test, 2) == np.array(test.y)).mean() > 0.9
+
+
+AEON = """
+import numpy as np
+import torch
+
+class MultiRocketHydraClassifier:
+    def __init__(self, random_state):
+        torch.manual_seed(random_state)
+
+    def fit(self, x, y):
+        assert x.shape[1:] == (2, 12), x.shape
+        self.means = [x[y == k].mean((0, 2)) for k in range(2)]
+
+    def predict(self, x):
+        return np.array([[abs(e.mean(1) - m).sum() for m in self.means] for e in x]).argmin(1)
+"""
+
+
+def constants(count, steps=12):
+    """The first channel of a class 1 is higher."""
+    x = [np.stack([np.full(steps, k % 2), np.arange(steps)], 1) for k in range(count)]
+    return Part(tuple(each.astype(np.float32) for each in x), tuple(k % 2 for k in range(count)))
+
+
+def test_multirocket_hydra_stands_beside_the_others_where_aeon_is_installed(tmp_path, monkeypatch):
+    scheme = Scheme("one", ("a", "b"), 2, mean=(0, 0), std=(1, 1))
+    name = "MultiRocket-Hydra with ridge (aeon)"
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+
+    def rules(train, test, seconds=100.0):
+        data = classification.Dataset(scheme, {"train": train, "test": test})
+        return {r.name: r for r in classification.ClassificationTask(data, 2).simple_rules(
+            "test", seconds).rules}  # fmt: skip
+
+    monkeypatch.setattr(hydra, "installed", lambda: False)
+    assert name not in rules(constants(20), constants(10))
+    monkeypatch.undo()
+
+    package = tmp_path / "aeon" / "classification"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "convolution_based.py").write_text(AEON)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "numba"))
+    for module in [module for module in sys.modules if module.split(".")[0] == "aeon"]:
+        monkeypatch.delitem(sys.modules, module)
+    rule = rules(constants(20), constants(10))[name]
+    assert rule.seconds > hydra.COMPILE_SECONDS
+    before = torch.get_rng_state()
+    assert rule.score()["accuracy"] == 1.0
+    assert torch.equal(torch.get_rng_state(), before)
+    kernels = tmp_path / "numba" / "some"
+    kernels.mkdir(parents=True)
+    (kernels / "_multirocket._transform_uni-290.py311.nbi").touch()
+    assert rules(constants(20), constants(10))[name].seconds < hydra.COMPILE_SECONDS
+    assert name not in rules(constants(20, 9), constants(10, 9))  # too short for its kernels
+    assert name not in rules(constants(20, 12), constants(10, 13))
+    for module in [module for module in sys.modules if module.split(".")[0] == "aeon"]:
+        monkeypatch.delitem(sys.modules, module)
 
 
 @pytest.mark.parametrize("data", ["shapes", "morse", "tones", "visits"])

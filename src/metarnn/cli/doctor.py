@@ -39,6 +39,7 @@ class Extra(NamedTuple):
 EXTRAS = {
     "bpe": Extra(("tokenizers",), "--level bpe", "pip install 'metarnn[bpe]'"),
     "bleu": Extra(("sacrebleu",), "signed BLEU and chrF", "pip install 'metarnn[bleu]'"),
+    "aeon": Extra(("aeon",), "MultiRocket-Hydra, a simple rule", "pip install 'metarnn[aeon]'"),
     "datasets": Extra(("datasets",), "--data hf:NAME", "pip install 'metarnn[datasets]'"),
     "images": Extra(("PIL",), "folders of images", "pip install 'metarnn[images]'"),
     "onnx": Extra(("onnxruntime",), "checks of exports", "pip install 'metarnn[onnx]'"),

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from rich.table import Table
 
+from metarnn.cells import check
 from metarnn.cli.table import console, say
 from metarnn.runs.tasks import open_run
 from metarnn.tasks.rules import simple_rules
@@ -53,6 +54,9 @@ def evaluate(
     found = open_run(run, **changes)
     show = progress()
     job = found.prepare(show)
+    splits = getattr(job.task, "contents", dict)()
+    if splits and split not in splits:
+        check.refuse("split", split, f"one that these data have: {', '.join(splits)}")
     model = found.weights(job.model).to(place)
     more: dict[str, Any] = {"dynamic": True} if dynamic else {}
     if beam:

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from metarnn.cli.report import write_report
 from metarnn.cli.table import print_table, say
+from metarnn.report.write import write_report
 from metarnn.study import samples
 from metarnn.study.learn import learn as learned
 from metarnn.study.study import Study

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from multiprocessing.process import BaseProcess
+from statistics import fmean
 from typing import Any
 
 from metarnn.cells import check
@@ -18,7 +19,15 @@ from metarnn.graph import save, svg, text
 from metarnn.graph.files import make_folder, write
 from metarnn.runs import tasks
 from metarnn.runs.rivals import beside
-from metarnn.runs.searched import VERDICT, Searched, problem_of, runs_of, size_of, task_config
+from metarnn.runs.searched import (
+    VERDICT,
+    Searched,
+    problem_of,
+    runs_of,
+    size_of,
+    task_config,
+    verified_problem,
+)
 from metarnn.runs.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, Space
 from metarnn.search.problem import Problem, Unit
@@ -32,13 +41,14 @@ from metarnn.search.verdict import (
     judge,
 )
 from metarnn.search.workers import Workers
+from metarnn.tasks.rules import simple_rules
 from metarnn.tasks.split import Split
 from metarnn.tasks.unit import FILE
 from metarnn.training import Folder, Settings, config
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
 from metarnn.training.interrupt import Interrupted
-from metarnn.training.progress import clock
+from metarnn.training.progress import clock, printable
 from metarnn.training.world import World
 
 
@@ -83,7 +93,7 @@ def _search(entry: Any, chosen: Any, world: World) -> int:
             config.save(folder.config, f"search-{entry.name}", chosen, PLACES)
         try:
             with (
-                _workers(entry, chosen) as workers,
+                _workers(entry, chosen, folder) as workers,
                 _rivals(entry, chosen, folder, world) as rivals,
             ):
                 return _run(entry, chosen, problem, settings, folder, world, show, workers, rivals)
@@ -95,11 +105,11 @@ def _search(entry: Any, chosen: Any, world: World) -> int:
             return 128 + number
 
 
-def _workers(entry: Any, chosen: Any) -> AbstractContextManager[Workers | None]:
+def _workers(entry: Any, chosen: Any, folder: Folder) -> AbstractContextManager[Workers | None]:
     if not chosen.workers:
         return nullcontext()
-    make = partial(problem_of, entry.name, task_config(entry, chosen), chosen.structure_share)
-    return Workers(make, chosen.workers)
+    settings = (entry.name, task_config(entry, chosen), chosen.structure_share)
+    return Workers(partial(verified_problem, *settings, folder.path), chosen.workers)
 
 
 def _rivals(
@@ -162,11 +172,20 @@ def _run(
     )
     if world.is_first:
         write(folder.path / "verdict.json", json.dumps(verdict.as_dict(), indent=1) + "\n")
-        print_verdict(verdict)
-        for line in verdict.words():
-            say(line)
+        _print_judged(problem, verdict, folder)
         say(f"saved in {folder}: metarnn train {entry.name} --cell {folder.path / 'cell.json'}")
     return 0
+
+
+def _print_judged(problem: Problem, verdict: Verdict, folder: Folder) -> None:
+    """The verdict, and the simple rules of the task beside the found unit's mean over seeds."""
+    row, rules = verdict[FOUND], simple_rules(problem.whole, verdict.split, folder.path)
+    scores = {name: fmean(row.values(name)) for name in verdict.metrics}
+    if rules is not None and (sentence := rules.sentence(scores, "the found unit")):
+        say(printable(sentence))
+    print_verdict(verdict)
+    for line in (*verdict.words(), *(() if rules is None else rules.lines(scores, FOUND))):
+        say(printable(line))
 
 
 def _left(later: int, report: shows.Report) -> float:

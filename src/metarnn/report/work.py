@@ -15,7 +15,7 @@ from metarnn.report import exhibits as shown
 from metarnn.report import task_map
 from metarnn.report.attention import alignment
 from metarnn.report.inside import visible
-from metarnn.report.markup import Markup
+from metarnn.report.markup import Markup, tag
 from metarnn.runs import lm, translation
 from metarnn.runs.tasks import Job, Run
 from metarnn.tasks.classification import predict
@@ -96,8 +96,12 @@ def labels(work: Work) -> Iterator[Markup]:
     if work.job is None:
         return
     data = work.job.task.data
-    scheme, part = data.scheme, data[work.run.entry.held_out(work.job)]
+    split = work.run.entry.held_out(work.job)
+    scheme, part = data.scheme, data[split]
     if len(part) > EXAMPLES:
+        yield tag(
+            "p", f"Of {EXAMPLES:,} of the {len(part):,} examples of {split}, drawn at random."
+        )
         chosen = np.random.default_rng(0).choice(len(part), EXAMPLES, replace=False)
         part = part.take(np.sort(chosen))
     answers = predict(work.model, part)

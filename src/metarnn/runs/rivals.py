@@ -49,7 +49,7 @@ def train(task: str, path: Path) -> None:
     chosen: Any = config.from_keys(searched.Searched.of(entry).kind, keys, str(folder.config))
     with worlds.joined(chosen.device) as world:
         own = searched.task_config(entry, chosen)
-        problem = searched.problem_of(task, own, chosen.structure_share)
+        problem = searched.verified_problem(task, own, chosen.structure_share, path)
         judge(
             problem,
             RIVALS,

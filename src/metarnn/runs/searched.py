@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -110,6 +111,13 @@ def problem_of(name: str, own: Any, share: float, show: Progress = SILENT) -> Pr
     generators.seed_all(own.seed)
     entry: Any = tasks.find(name)
     return entry.problem(own, share, show)
+
+
+def verified_problem(name: str, own: Any, share: float, folder: Path) -> Problem:
+    """The same in another process; refused where data differ from those of the stored split."""
+    problem = problem_of(name, own, share)
+    Split.of(problem.whole).verify(folder, str(own.data))
+    return problem
 
 
 def size_of(problem: Problem, chosen: Any) -> int:

@@ -184,8 +184,7 @@ def vocabularies(folder: Folder) -> tuple[Vocabulary, Vocabulary]:
 
 
 def _longest(corpus: ParallelCorpus) -> int:
-    parts = corpus.splits.values()
-    return 10 + 3 * max(len(y) for part in parts for y in part.target) // 2
+    return 10 + 3 * max(map(len, corpus["train"].target)) // 2
 
 
 def _corpus(config: Config, folder: Folder | None, show: Progress) -> ParallelCorpus:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from metarnn.tasks.classification.load import ENOUGH, find
-from metarnn.tasks.forecasting import load_panel
+from metarnn.tasks.forecasting import load_panel, training_season
 from metarnn.tasks.look import Finding
 
 # Passes over the training data after which a training gains nothing.
@@ -79,7 +79,8 @@ def _forecasting(found: Finding) -> dict[str, Any]:
     names = ("targets", "static", "series")
     panel = load_panel(found.data, **{n: found.settings[n] for n in names if n in found.settings})
     room = max(min(len(series) for series in panel.series) // 15, 1)
-    return {"horizon": min(panel.season if panel.season > 1 else 12, room)}
+    season = training_season(panel)
+    return {"horizon": min(season if season > 1 else 12, room)}
 
 
 def _bytes(path: Path) -> int:

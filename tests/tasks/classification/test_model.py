@@ -19,7 +19,7 @@ from metarnn.tasks.classification import (
     load,
     predict,
 )
-from metarnn.tasks.classification.load import divided
+from metarnn.tasks.classification.examples import divided
 from metarnn.tasks.classification.task import collate, decode_ctc
 from metarnn.tasks.pretrained import from_pretrained, save_pretrained
 from metarnn.tasks.task import Shard

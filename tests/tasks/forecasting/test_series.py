@@ -72,7 +72,7 @@ def test_commas_between_thousands_are_no_decimals(tmp_path):
     assert price.values[:, 0].tolist() == [1234.5, 12345, 7]
 
 
-def test_gaps_are_reported_and_filled(tmp_path):
+def test_gaps_are_reported_and_the_last_value_stands_in(tmp_path):
     text = "date,a,b\n2020-01-01,1,10\n2020-01-02,2,\n2020-01-04,4,40\n2020-01-05,5,50\n"
     panel = read_csv(write(tmp_path / "t.csv", text))
     a, b = panel.series
@@ -83,7 +83,7 @@ def test_gaps_are_reported_and_filled(tmp_path):
     windows = Windows(panel, make_scheme(panel, 1, 2, "60/20/20"), "60/20/20")
     scale = np.array(windows.scheme.std), np.array(windows.scheme.mean)
     seen = windows.seen.numpy().reshape(2, 5) * scale[0] + scale[1]
-    np.testing.assert_allclose(seen, [[1, 2, 3, 4, 5], [10, 20, 30, 40, 50]], rtol=1e-6)
+    np.testing.assert_allclose(seen, [[1, 2, 2, 4, 5], [10, 10, 10, 40, 50]], rtol=1e-6)
 
 
 def test_covariates_reach_into_the_future_and_series_stand_below_one_another(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -125,12 +126,16 @@ class Scheme:
             length=max(len(e.x) for e in examples),
         )
 
-    def number(self, examples: Sequence[Example]) -> Part:
-        """Examples as a model reads them; a ValueError names the first that does not fit."""
+    def number(self, examples: Sequence[Example], *, fill: bool = False) -> Part:
+        """Examples as a model reads them; a ValueError names the first that does not fit.
+
+        Where no number was missing in training, a missing one is refused; with `fill` it is the
+        mean of its channel in the training examples.
+        """
         x, y = [], []
         for k, example in enumerate(examples):
             try:
-                x.append(self._x(example.x))
+                x.append(self._x(example.x, fill))
                 y.append(self._y(example.label, len(x[-1])))
             except ValueError as error:
                 raise ValueError(f"example {k + 1}: {error}") from None
@@ -141,7 +146,7 @@ class Scheme:
             times = tuple(np.asarray(e.times, np.float64) for e in examples)
         return Part(tuple(x), tuple(y), times)
 
-    def _x(self, x: np.ndarray | str) -> np.ndarray:
+    def _x(self, x: np.ndarray | str, fill: bool) -> np.ndarray:
         if isinstance(x, str) != bool(self.alphabet):
             check.refuse("x", "text" if isinstance(x, str) else "numbers", "what was trained on")
         if not len(x):
@@ -152,6 +157,8 @@ class Scheme:
         if rows.ndim != 2 or rows.shape[1] != self.channels:
             check.refuse("x.shape", rows.shape, f"[steps, {self.channels}]")
         if not self.missing and not np.isfinite(rows).all():
+            if fill:
+                return np.where(np.isfinite(rows), rows, np.array(self.mean, np.float32))
             advice = "Train on data in which some are missing, so that the model knows of it."
             check.refuse("x", "missing numbers", "all numbers, as in training", advice)
         return rows
@@ -191,20 +198,49 @@ class Dataset:
 
 
 def divided(part: Part, kind: Kind, share: float, seed: int) -> tuple[Part, Part]:
-    """A share of the examples apart from the others, the same share of each class."""
+    """A share of the examples apart from the others, see `division`."""
+    numbers = [np.flatnonzero(y) if kind == "multi" else np.atleast_1d(y) for y in part.y]
+    rest, apart = division([tuple(each.tolist()) for each in numbers], kind, share, seed)
+    return part.take(rest), part.take(apart)
+
+
+def division(
+    classes: Sequence[tuple[int, ...]], kind: Kind, share: float, seed: int
+) -> tuple[list[int], list[int]]:
+    """Divide examples by their classes: the numbers of those that stay, and of a share set apart.
+
+    Of kind "one" the same share of each class is set apart. Whatever the kind, each class stays in
+    training: an example is not set apart where no other one with its class is left.
+    """
     random = np.random.default_rng([seed, 7])
     groups: dict[Any, list[int]] = {}
-    for k in random.permutation(len(part)):
-        groups.setdefault(part.y[k] if kind == "one" else None, []).append(int(k))
+    for k in random.permutation(len(classes)).tolist():
+        groups.setdefault(classes[k] if kind == "one" else None, []).append(k)
+    left = Counter(c for each in classes for c in set(each))
     apart: list[int] = []
     owed = 0.0
-    for _, members in sorted(groups.items(), key=lambda item: str(item[0])):
+    for _, members in sorted(groups.items(), key=lambda item: _digits(item[0])):
         owed += share * len(members)
-        count = min(round(owed), len(members) - 1)  # each class stays in training
+        count = min(round(owed), len(members) - 1)
         owed -= count
-        apart += members[:count]
-    rest = sorted(set(range(len(part))) - set(apart))
-    return part.take(rest), part.take(sorted(apart))
+        for k in members:
+            if count > 0 and all(left[c] > 1 for c in set(classes[k])):
+                apart.append(k)
+                left.subtract(set(classes[k]))
+                count -= 1
+    return sorted({*range(len(classes))} - set(apart)), sorted(apart)
+
+
+def _digits(classes: tuple[int, ...] | None) -> str:
+    """The order in which `division` deals with classes: 0, 1, 10, 11, 2."""
+    return "" if classes is None else " ".join(map(str, classes))
+
+
+def class_numbers(examples: Sequence[Example]) -> list[tuple[int, ...]]:
+    """The classes of each example as numbers, for `division`."""
+    names = sorted({name for e in examples for name in _names(e.label)}, key=_order)
+    place = {name: k for k, name in enumerate(names)}
+    return [tuple(place[name] for name in _names(e.label)) for e in examples]
 
 
 def relabelled(examples: Sequence[Example], kind: Kind) -> list[Example]:

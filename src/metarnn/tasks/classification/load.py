@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,8 @@ from metarnn.tasks.classification.examples import (
     Found,
     Kind,
     Scheme,
-    divided,
+    class_numbers,
+    division,
     relabelled,
 )
 
@@ -61,17 +62,35 @@ def load(
     kind = next(iter(kinds.values()))
     if "all" in found and split == "all" and scheme is not None:
         return Dataset(scheme, {"all": scheme.number(_labelled(found["all"]))})
-    shares = _shares(split)
-    train = _labelled(found.get("train", found.get("all", [])))
-    scheme = Scheme.of(kind, train) if scheme is None else scheme
-    parts = {name: scheme.number(_labelled(examples)) for name, examples in found.items()}
-    if "all" in parts:
-        parts["train"], parts["test"] = divided(parts.pop("all"), kind, shares[2], seed)
-    if "valid" not in parts and "test" in parts:
-        share = shares[1] / max(shares[0] + shares[1], 1e-9)
-        if share and (split != "auto" or len(parts["train"]) >= ENOUGH):
-            parts["train"], parts["valid"] = divided(parts["train"], kind, share, seed + 1)
+    labelled = {name: _labelled(examples) for name, examples in found.items()}
+    places = _divided(labelled, kind, split, seed)
+    if scheme is None:
+        source, numbers = places.get("train", ("train", []))
+        scheme = Scheme.of(kind, _labelled([labelled[source][k] for k in numbers]))
+    numbered = {name: scheme.number(each, fill=True) for name, each in labelled.items()}
+    parts = {name: numbered[source].take(numbers) for name, (source, numbers) in places.items()}
     return Dataset(scheme, {n: parts[n] for n in ("train", "valid", "test") if n in parts})
+
+
+def _divided(
+    labelled: Mapping[str, list[Example]], kind: Kind, split: str, seed: int
+) -> dict[str, tuple[str, Sequence[int]]]:
+    """The examples of each split, as the file that they are in and their numbers there."""
+    shares, classes = _shares(split), {n: class_numbers(each) for n, each in labelled.items()}
+    places: dict[str, tuple[str, Sequence[int]]]
+    places = {name: (name, range(len(each))) for name, each in labelled.items()}
+    if places.pop("all", None):
+        train, test = division(classes["all"], kind, shares[2], seed)
+        places |= {"train": ("all", train), "test": ("all", test)}
+    if "valid" not in places and {"train", "test"} <= places.keys():
+        share = shares[1] / max(shares[0] + shares[1], 1e-9)
+        source, train = places["train"]
+        if share and (split != "auto" or len(train) >= ENOUGH):
+            own = [classes[source][k] for k in train]
+            rest, apart = division(own, kind, share, seed + 1)
+            places["train"] = source, [train[k] for k in rest]
+            places["valid"] = source, [train[k] for k in apart]
+    return places
 
 
 def find(data: str, pixels: bool = False) -> Mapping[str, Found]:

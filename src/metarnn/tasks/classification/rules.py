@@ -1,4 +1,5 @@
-"""Simple rules of classification: the most frequent answer, nearest neighbours, MiniRocket."""
+"""Simple rules of classification: the most frequent answer, nearest neighbours, MiniRocket,
+and MultiRocket-Hydra where aeon is installed."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from metarnn.tasks.classification import metrics
+from metarnn.tasks.classification import hydra, metrics
 from metarnn.tasks.classification.baselines import (
     distances,
     dtw,
@@ -92,6 +93,9 @@ def _neighbours(data: Dataset, train: Part, test: Part, seconds: float) -> Itera
             return _scored(minirocket(some, test, len(data.scheme.classes)), truth)
 
         yield Rule("MiniRocket with ridge", took, rocket, limit)
+        if hydra.installed() and longest >= hydra.SHORTEST:
+            yield Rule("MultiRocket-Hydra with ridge (aeon)", hydra.seconds(some, test),
+                       lambda: _scored(hydra.answers(some, test), truth), limit)  # fmt: skip
 
 
 def _some(train: Part, most: int) -> tuple[Part, str]:

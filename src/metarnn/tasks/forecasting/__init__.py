@@ -13,7 +13,14 @@ from metarnn.tasks.forecasting.model import (
 )
 from metarnn.tasks.forecasting.series import Panel, Series, from_array, read_csv
 from metarnn.tasks.forecasting.task import ForecastingTask
-from metarnn.tasks.forecasting.windows import Scheme, Window, Windows, borders, make_scheme
+from metarnn.tasks.forecasting.windows import (
+    Scheme,
+    Window,
+    Windows,
+    borders,
+    make_scheme,
+    training_season,
+)
 
 __all__ = [
     "EMBEDDED",
@@ -40,4 +47,5 @@ __all__ = [
     "naive",
     "read_csv",
     "seasonal",
+    "training_season",
 ]

@@ -23,7 +23,7 @@ class Series:
 
     values    [T, C], NaN where a number is missing
     known     [T + future, K], what is known ahead (holidays, prices); reaches into the future
-    observed  [T, P], what is only known once it happened
+    observed  [T, P], what is only known once it happened; NaN in both where a number is missing
     start     the date of the first step, None where there are none
     """
 
@@ -52,11 +52,6 @@ class Panel:
     frequency: Frequency = field(default_factory=Frequency)
     static: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     notes: tuple[str, ...] = ()
-
-    @property
-    def season(self) -> int:
-        """The season of the steps; where that says none, the clearest period in the data."""
-        return self.frequency.season if self.frequency.season > 1 else _period(self.series)
 
     @property
     def longest(self) -> int:
@@ -138,11 +133,11 @@ def read_csv(
         if room < 0:
             raise ValueError(
                 f"{where}: {lost:,} of {int(at[-1]) + 1:,} steps ({step.name}) are missing, too "
-                "many to interpolate: is the step meant to be longer, or a date wrong?"
+                "many to fill in: is the step meant to be longer, or a date wrong?"
             )
         if lost:
             notes.append(
-                f"{group or Path(path).name}: {lost:,} steps are missing, and interpolated"
+                f"{group or Path(path).name}: {lost:,} steps are missing; the last value stands in"
             )
         values, known_rows, observed_rows = (
             _spread([table[n] for n in some], at) for some in (targets, known, observed)
@@ -153,8 +148,8 @@ def read_csv(
         end = int(there[-1]) + 1  # what follows is the future of what is known ahead
         holes = int(np.isnan(values[:end]).sum()) - lost * len(targets)
         if holes > 0:
-            notes.append(f"{title}: {holes:,} values are missing, and interpolated")
-        whole = Series(group, values[:end], filled(known_rows), filled(observed_rows[:end]), start)
+            notes.append(f"{title}: {holes:,} values are missing; the last one stands in")
+        whole = Series(group, values[:end], known_rows, observed_rows[:end], start)
         made.append((whole, members))
     if len(set(steps)) > 1:
         check.refuse("dates", {s.name for s in steps}, "the same step in all series")
@@ -172,15 +167,17 @@ def read_csv(
     return Panel(tuple(s for s, _ in found), channels, steps[0], about, tuple(notes))
 
 
-def filled(values: np.ndarray) -> np.ndarray:
-    """[T, C] with what is missing interpolated, and the first and last held before and after."""
-    if np.isfinite(values).all():
+def held(values: np.ndarray) -> np.ndarray:
+    """[T, C] with the last value in the place of missing ones, and 0 before the first.
+
+    Nothing later than a step says what stands there: an interpolation would tell a model of the
+    value to forecast.
+    """
+    there = np.isfinite(values)
+    if there.all():
         return values
-    values, steps = values.copy(), np.arange(len(values))
-    for column in values.T:
-        there = np.isfinite(column)
-        column[:] = np.interp(steps, steps[there], column[there]) if there.any() else 0.0
-    return values
+    last = np.maximum.accumulate(np.where(there, np.arange(len(values))[:, None], -1), 0)
+    return np.where(last < 0, 0.0, np.take_along_axis(values, np.maximum(last, 0), 0))
 
 
 def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
@@ -242,9 +239,10 @@ def _static(rows: list[list[str]], columns: list[int]) -> np.ndarray:
     return np.stack(found, 1) if found else np.zeros((len(rows), 0))
 
 
-def _period(series: Sequence[Series], longest: int = 400) -> int:
+def period(series: Sequence[np.ndarray], longest: int = 400) -> int:
     """The lag of the highest peak of the autocorrelation of the longest series; 1 for none."""
-    x = filled(max(series, key=len).values)[:, 0]
+    x = max(series, key=len)[:, :1]
+    x = held(x - np.nanmean(x))[:, 0]
     x = x - np.polyval(np.polyfit(np.arange(len(x)), x, 1), np.arange(len(x)))
     n = len(x)
     power = np.abs(np.fft.rfft(x, 2 * n)) ** 2

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from metarnn.cells import check
 from metarnn.tasks.forecasting.dates import Frequency
-from metarnn.tasks.forecasting.series import Panel, filled
+from metarnn.tasks.forecasting.series import Panel, held, period
 from metarnn.tasks.split import spread
 
 SPLITS = ("train", "valid", "test")
@@ -47,7 +47,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Scheme:
-    """What a model must know of its data.
+    """What a model must know of its data, learned from their training part alone.
 
     names, channels    of the series, and of what each has
     mean, std          [N][C] of the training part of each: numbers are scaled by these
@@ -56,6 +56,7 @@ class Scheme:
     lookback, horizon  steps seen and forecast
     season             steps of a season
     seconds, months    of a step
+    known_mean, known_std, observed_mean, observed_std  of the training part, over all series
     """
 
     names: tuple[str, ...]
@@ -70,6 +71,10 @@ class Scheme:
     season: int = 1
     seconds: int = 0
     months: int = 0
+    known_mean: tuple[float, ...] = ()
+    known_std: tuple[float, ...] = ()
+    observed_mean: tuple[float, ...] = ()
+    observed_std: tuple[float, ...] = ()
 
     @property
     def frequency(self) -> Frequency:
@@ -82,7 +87,14 @@ class Scheme:
             found = getattr(self, name)
             if (len(found), *{len(row) for row in found}) != shape or not _finite(found):
                 check.refuse(name, found, f"{shape[0]} lists of {shape[1]} numbers")
-        if any(each <= 0 for row in self.std for each in row):
+        for kind in ("known", "observed"):
+            for name in (f"{kind}_mean", f"{kind}_std"):
+                if len(getattr(self, name)) != getattr(self, kind):
+                    check.refuse(name, getattr(self, name), f"{getattr(self, kind)} numbers")
+        covariates = (self.known_mean, self.observed_mean, self.known_std, self.observed_std)
+        if not _finite(covariates):
+            check.refuse("known_mean, observed_mean", covariates, "finite numbers")
+        if any(each <= 0 for row in (*self.std, *covariates[2:]) for each in row):
             check.refuse("std", self.std, "numbers above 0")
         if self.static and (len(self.static) != shape[0] or not _finite(self.static)):
             check.refuse("static", self.static, f"{shape[0]} lists of numbers")
@@ -138,9 +150,11 @@ class Windows:
         mean, std = np.array(scheme.mean), np.array(scheme.std)
         scaled = [(s.values - mean[k]) / std[k] for k, s in enumerate(panel.series)]
         self.target = torch.from_numpy(np.concatenate(scaled)).float()
-        self.seen = torch.from_numpy(np.concatenate([filled(x) for x in scaled])).float()
-        self.known = _standard([s.known[: len(s)] for s in panel.series])
-        self.observed = _standard([s.observed for s in panel.series])
+        self.seen = torch.from_numpy(np.concatenate([held(x) for x in scaled])).float()
+        known = [s.known[: len(s)] for s in panel.series]
+        self.known = _covariates(known, scheme.known_mean, scheme.known_std)
+        observed = [s.observed for s in panel.series]
+        self.observed = _covariates(observed, scheme.observed_mean, scheme.observed_std)
 
     @cached_property
     def _origins(self) -> dict[str, np.ndarray]:
@@ -197,10 +211,11 @@ def make_scheme(panel: Panel, horizon: int, lookback: int = 0, split: str = "70/
             raise ValueError(f"{s.name}: there is no number in its training part")
         mean.append(tuple(np.nanmean(part, 0).tolist()))
         std.append(tuple(float(d) if d > 1e-8 else 1.0 for d in np.nanstd(part, 0)))
+    season = training_season(panel, split)
     if not lookback:
         ends = borders(panel.longest, split, panel.frequency)["train"][1]
         room = max((ends - horizon) // 3, 1)
-        lookback = min(max(round(7.5 * horizon), 3 * panel.season, 16), room)
+        lookback = min(max(round(7.5 * horizon), 3 * season, 16), room)
     return Scheme(
         tuple(s.name for s in panel.series),
         panel.channels,
@@ -211,15 +226,38 @@ def make_scheme(panel: Panel, horizon: int, lookback: int = 0, split: str = "70/
         tuple(map(tuple, panel.static.tolist())) if panel.static.size else (),
         panel.series[0].known.shape[1],
         panel.series[0].observed.shape[1],
-        panel.season,
+        season,
         panel.frequency.seconds,
         panel.frequency.months,
+        *_mean_and_std(_training(panel, split, "known")),
+        *_mean_and_std(_training(panel, split, "observed")),
     )
 
 
-def _standard(parts: list[np.ndarray]) -> Tensor:
+def training_season(panel: Panel, split: str = "70/10/20") -> int:
+    """The season of the steps; where that says none, the clearest period in the training part."""
+    if panel.frequency.season > 1:
+        return panel.frequency.season
+    return period(_training(panel, split, "values"))
+
+
+def _training(panel: Panel, split: str, name: str) -> list[np.ndarray]:
+    """The training part of the values of each series, or of its known or observed columns."""
+    ends = [borders(len(s), split, panel.frequency)["train"] for s in panel.series]
+    pairs = zip(panel.series, ends, strict=True)
+    return [getattr(s, name)[start:end] for s, (start, end) in pairs]
+
+
+def _mean_and_std(parts: list[np.ndarray]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of each column over all series; 0 and 1 of a column without any number."""
     rows = np.concatenate(parts)
-    if rows.size:
-        std = rows.std(0)
-        rows = (rows - rows.mean(0)) / np.where(std > 1e-8, std, 1.0)
-    return torch.from_numpy(rows).float()
+    there = np.isfinite(rows)
+    count = np.maximum(there.sum(0), 1)
+    mean = np.where(there, rows, 0.0).sum(0) / count
+    std = np.sqrt((np.where(there, rows - mean, 0.0) ** 2).sum(0) / count)
+    return tuple(mean.tolist()), tuple(np.where(std > 1e-8, std, 1.0).tolist())
+
+
+def _covariates(parts: list[np.ndarray], mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    scaled = [held((part - np.array(mean)) / np.array(std)) for part in parts]
+    return torch.from_numpy(np.concatenate(scaled)).float()

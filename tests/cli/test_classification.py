@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from metarnn.cli import exhibits
+from metarnn.report import work as exhibits
 from metarnn.cli.main import main
 from metarnn.report.write import write_report
 from metarnn.tasks.classification import ClassifierOptions, Scheme, build_model

@@ -98,7 +98,7 @@ FIVE = {"a": 1.3, "b": 1.1, "c": 1.5, "d": 1.2, "e": 1.4}
 
 
 def test_the_best_wins_with_two_thirds_of_the_time_as_one_training(tmp_path):
-    running, runners, clock = race(tmp_path, FIVE)
+    running, _, clock = race(tmp_path, FIVE)
     winner = running.run()
     assert winner.name == "b"
     assert winner.spent >= 0.65 * clock.total
@@ -148,7 +148,7 @@ def test_with_little_time_few_take_part(tmp_path):
 
 
 def test_steps_decide_nothing_by_the_clock(tmp_path):
-    running, runners, _ = race(tmp_path, FIVE, steps=500, total=0.0)
+    running, _, _ = race(tmp_path, FIVE, steps=500, total=0.0)
     winner = running.run()
     assert winner.spent == 500
     assert running.plan["contenders"] == list(FIVE)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metarnn.cells import check
 from metarnn.cli import fewshot
-from metarnn.cli.tasks import open_run
+from metarnn.cli.tasks import open_run, refuse_use
 from metarnn.meta import Episode, Learner
 from metarnn.training import checkpoint
 from metarnn.training.world import find_device
@@ -59,7 +59,7 @@ def _adapt(
     place = find_device(device)
     run = open_run(path)
     if not isinstance(run.config, fewshot.Config):
-        check.refuse("run", str(path), f"one of fewshot; this is one of {run.entry.name!r}")
+        refuse_use(path, "a few-shot learner", run.entry)
     if steps is not None:
         check.size("steps", steps, least=0)
     if out is not None and not out.absolute().parent.is_dir():

@@ -12,6 +12,7 @@ from metarnn.graph import GraphCell, Node, cut, latex, read, rescaled, stages, s
 from metarnn.graph.files import write
 from metarnn.graph.formula import state_names
 from metarnn.search import library
+from metarnn.tasks.unit import CELL_FILES
 
 INPUT_SIZE, HIDDEN_SIZE = 3, 4
 
@@ -32,15 +33,25 @@ def show(
     metarnn cell show runs/search-lm/cell.json --latex
 
     Args:
-        name: a built-in cell (lstm, gru, ...), a file with a cell's graph (.json), or one that we
-            found (found/NAME)
+        name: a built-in cell (lstm, gru, ...), a run folder, a file with a cell's graph (.json), or
+            one that we found (found/NAME)
         input_size: width of the input; 3, or as in the file
         hidden_size: width of the hidden state; 4, or as in the file
         svg: also draw it into this file
         latex: print the formulas as LaTeX
         unfold: draw that many time steps instead of one
     """
-    _show(find_cell(name, input_size, hidden_size), name, svg, latex, unfold)
+    if not os.path.isdir(name):
+        _show(find_cell(name, input_size, hidden_size), name, svg, latex, unfold)
+        return
+    files = [Path(name, file) for file in CELL_FILES.values() if Path(name, file).exists()]
+    if not files:
+        expected = "a run folder with the cell of its model, cell.json"
+        check.refuse("name", name, expected, "A run has it from the start of its training on.")
+    for number, file in enumerate(files):
+        # Further units, such as that of a decoder, are drawn beside the first.
+        picture = svg.with_stem(f"{svg.stem}-{file.stem}") if svg and number else svg
+        _show(find_cell(str(file), input_size, hidden_size), str(file), picture, latex, unfold)
 
 
 def find_cell(name: str, input_size: int | None, hidden_size: int | None) -> Cell:
@@ -69,6 +80,9 @@ def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: 
         print(f"  {weight:<14} {' × '.join(map(str, shape))}")
     named = zip(state_names(graph), graph.states, strict=True)
     print("states      " + ", ".join(f"{state} {width}" for state, width in named))
+    if found.given:
+        given = ", ".join(f"{each} {width}" for each, width in found.given.items())
+        print(f"generated   {given}, by a network whose own weights are not counted here")
 
     parts = cut(graph)
     before = [parts.whole.nodes[k] for k in parts.hoisted.values()]

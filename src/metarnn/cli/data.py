@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.console import Console
 from rich.progress import Progress
 
+from metarnn.cells import check
 from metarnn.cli.table import console, print_table, say
 from metarnn.graph.files import write
 from metarnn.tasks.language import split as splits
@@ -22,20 +25,29 @@ ORDERS = (1, 2, 3, 4, 5)
 
 
 def data_describe(
-    data: str = "pydoc", out: Path | None = None, split: str = "auto", seed: int = 0
+    file: Annotated[str, tyro.conf.Positional] = "",
+    /,
+    data: str = "",
+    out: Path | None = None,
+    split: str = "auto",
+    seed: int = 0,
 ) -> None:
     """Count words, stop words and n-grams of a text, and show Zipf's law in it.
 
-    metarnn data describe --data book.txt --out zipf.svg
+    metarnn data describe book.txt --out zipf.svg
 
     Args:
-        data: a file, a folder, a pattern of files, - for standard input, hf:NAME for a dataset,
-            or pydoc or stdlib, which every Python carries
+        file: a file, a folder, a pattern of files, - for standard input, hf:NAME for a dataset,
+            or pydoc or stdlib, which every Python carries; by default pydoc
+        data: the same, as other commands have it
         out: draw the Zipf curves into this SVG file
         split: shares of train, valid and test, where names of files do not tell, as in 90/5/5;
             auto is that with at most 1 MiB for valid and for test
         seed: of the split
     """
+    if file and data:
+        check.refuse("data", data, f"one text; {file!r} is named, too")
+    data = file or data or "pydoc"
     if out is not None and not out.absolute().parent.is_dir():
         raise ValueError(f"out={str(out)!r}: expected a file in a folder that exists")
     quiet = Console(stderr=True, markup=False, highlight=False)

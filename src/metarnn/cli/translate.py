@@ -10,7 +10,7 @@ from pathlib import Path
 
 from metarnn.cells import check
 from metarnn.cli import translation
-from metarnn.cli.tasks import open_run
+from metarnn.cli.tasks import open_run, refuse_use
 from metarnn.decoding import Sampler, Search
 from metarnn.graph.files import write
 from metarnn.report.attention import heatmap
@@ -79,8 +79,7 @@ def translate(
     """
     opened = open_run(run)
     if not isinstance(opened.config, translation.Config):
-        refused = f"the run of a translator; this is one of {opened.entry.name!r}"
-        check.refuse("run", str(run), refused)
+        refuse_use(run, "a translator", opened.entry)
     config = opened.config
     search = replace(
         translation.search(config),

@@ -14,6 +14,8 @@ Make = Callable[[int, int], Cell]  # widths of input and state -> unit
 
 META = "meta-"  # before the name of a cell: its weights are generated
 FILE = "cell.json"  # a run's own copy of a unit that no name stands for
+# The options that name a unit, and the file of a run folder that holds it.
+CELL_FILES = {"cell": FILE, "decoder_cell": "decoder.json"}
 
 
 def unit(

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metarnn.cells import CELLS, Cell, cell, check, shapes
+from metarnn.cli.table import say
 from metarnn.engines import Request, choose
 from metarnn.graph import GraphCell, Node, cut, latex, read, rescaled, stages, svg, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.graph.formula import state_names
 from metarnn.search import library
 from metarnn.tasks.unit import CELL_FILES
+from metarnn.training.progress import one_line
 
 INPUT_SIZE, HIDDEN_SIZE = 3, 4
 
@@ -70,7 +72,7 @@ def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: 
         check.refuse("unfold", unfold, "also --svg FILE, where to draw that")
     graph = found.graph if isinstance(found, GraphCell) else trace_cell(found)
     drawn = "" if picture is None else svg(graph, unfold)
-    print(f"{name}: input size {found.input_size}, {len(graph.nodes)} nodes\n")
+    say(f"{one_line(name)}: input size {found.input_size}, {len(graph.nodes)} nodes\n")
     print(latex(graph) if as_latex else text(graph), end="\n\n")
 
     weights = shapes(found)
@@ -93,7 +95,7 @@ def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: 
     print(choose("auto", Request(found)))
     if picture is not None:
         write(picture, drawn)
-        print(f"drawn to {picture}")
+        say(f"drawn to {picture}")
 
 
 def _count(shape: tuple[int, ...]) -> int:

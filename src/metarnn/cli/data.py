@@ -19,6 +19,7 @@ from metarnn.tasks.language.ngram import KneserNey, Laplace
 from metarnn.tasks.language.plot import zipf_svg, zipf_text
 from metarnn.tasks.language.source import standard_input, total
 from metarnn.tasks.language.statistics import Description, describe
+from metarnn.training.progress import one_line
 
 BASELINES = 1 << 24  # bytes of text up to which n-grams are counted too, in seconds
 ORDERS = (1, 2, 3, 4, 5)
@@ -93,8 +94,8 @@ def _baselines(found: splits.Splits) -> str:
 
 def _print(out: Console, data: str, found: Description) -> None:
     say(
-        f"{data}: {found.documents:,} documents, {found.lines:,} lines, {found.words:,} words, "
-        f"{found.characters:,} characters ({found.alphabet} different)\n",
+        f"{one_line(data)}: {found.documents:,} documents, {found.lines:,} lines, "
+        f"{found.words:,} words, {found.characters:,} characters ({found.alphabet} different)\n",
         out,
     )
     rows: list[list[str]] = []
@@ -104,7 +105,7 @@ def _print(out: Console, data: str, found: Description) -> None:
     print_table(["n-grams", "in all", "different", "seen once", "slope"], rows, out)
     say("\nmost frequent:", out)
     for gram in found.grams:
-        say("  " + ", ".join(f"{words} {count}" for words, count in gram.top[:5]), out)
+        say("  " + ", ".join(f"{one_line(words)} {count}" for words, count in gram.top[:5]), out)
     stops = ", ".join(f"{word} {count}" for word, count in found.stop_words)
     say(f"\nstop words: {found.stop_share:.0%} of all words: {stops}\n", out)
-    out.print(zipf_text(found.grams), soft_wrap=not out.is_terminal)
+    say(zipf_text(found.grams), out)

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn.functional import pad
 
 from metarnn.cells import Theta, check
+from metarnn.cli.table import say
 from metarnn.cli.tasks import open_run
 from metarnn.graph.files import beside
 from metarnn.hyper.encoders import RecurrentEncoder
@@ -69,7 +70,7 @@ def _export(run: Path, to: str, form: str, int8: bool, out: Path) -> None:
         return
     wanted = [f for f in FORMS if form in ("all", f)]
     if form == "all" and (reason := without_step(model)):
-        print(f"no step: {reason}")
+        say(f"no step: {reason}")
         wanted = ["sequence"]
     for one in wanted:
         _write_onnx(to_onnx(model, one), out / f"{one}.onnx")
@@ -84,7 +85,7 @@ def _write_onnx(found: Exported, path: Path, rounded: bool = False) -> None:
     size = f"{path}: {len(found.content):,} bytes"
     if importlib.util.find_spec("onnxruntime") is None:
         _write(path, found.content)
-        print(f"{size}; not checked, which needs the package onnxruntime")
+        say(f"{size}; not checked, which needs the package onnxruntime")
         return
     import onnxruntime  # pyright: ignore[reportMissingImports]
 
@@ -95,7 +96,7 @@ def _write_onnx(found: Exported, path: Path, rounded: bool = False) -> None:
         raise ValueError(f"{path} is not written: it is {gap:.1e} away from the model")
     _write(path, found.content)
     cost = " (what rounding to a byte costs)" if rounded else ""
-    print(f"{size}, at most {gap:.1e} away from the model{cost}")
+    say(f"{size}, at most {gap:.1e} away from the model{cost}")
 
 
 def _gap(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -126,7 +127,7 @@ def _write_cost(run: Path, model: Classifier, content: bytes) -> None:
         for way, logits in zip(right, (exact, rounded), strict=True):
             right[way] += int((logits.argmax(-1) == batch.y.numpy()).sum())
     words = " and ".join(f"{count / len(part):.2%}{way}" for way, count in right.items())
-    print(f"accuracy on {len(part):,} examples ({name}): {words}")
+    say(f"accuracy on {len(part):,} examples ({name}): {words}")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -227,4 +228,4 @@ def _write_torch(model: Any, path: Path) -> None:
     content = io.BytesIO()
     torch.export.save(program, content)
     _write(path, content.getvalue())
-    print(f"{path}: {path.stat().st_size:,} bytes, at most {gap:.1e} away from the model")
+    say(f"{path}: {path.stat().st_size:,} bytes, at most {gap:.1e} away from the model")

@@ -15,6 +15,7 @@ from metarnn.cells import LSTM, check
 from metarnn.cli.exhibits import EXHIBITS
 from metarnn.cli.look import TROUBLE, Look, Looking
 from metarnn.cli.study import fingerprint, versions
+from metarnn.cli.table import say
 from metarnn.graph import Graph, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.report import inside, sections, unit
@@ -44,7 +45,7 @@ def report(
         runs: folders that `metarnn train`, `search` and `learn` left
         out: the file to write; by default report.html in the folder, for several here
     """
-    print(f"written to {write_report(runs, out, progress())}")
+    say(f"written to {write_report(runs, out, progress())}")
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None, show: Progress = SILENT) -> Path:

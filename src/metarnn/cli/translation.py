@@ -27,7 +27,7 @@ from metarnn.tasks.translation.part import parted
 from metarnn.tasks.translation.presets import PRESETS
 from metarnn.tasks.unit import CELL_FILES, moved, name_of
 from metarnn.training import Folder, generators
-from metarnn.training.progress import SILENT, Progress
+from metarnn.training.progress import SILENT, Progress, one_line
 
 SOURCE, TARGET = "source.json", "target.json"
 SHOWN = 3
@@ -151,7 +151,8 @@ class TranslationEntry:
         pairs = job.task.corpus[self.held_out(job)].pairs
         found = job.task.translations(job.model, pairs.source[:SHOWN], job.task.search)
         for text, label, (best, *_) in zip(pairs.source, pairs.target, found, strict=False):
-            yield f"  {text}  →  {best.text}" + ("" if best.text == label else f"   ({label})")
+            line = f"  {text}  →  {best.text}" + ("" if best.text == label else f"   ({label})")
+            yield one_line(line)
 
     def footnotes(self, job: Job[Config]) -> Iterable[str]:
         """sacrebleu's signature: under what settings its score is this one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from metarnn.graph.files import text
 
 MISSING = ("", "?", "nan", "na", "null", "none")
 DELIMITERS = ";\t|,"  # a comma last: it stands in numbers and in sentences as well
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
 LOOK = 50  # rows that tell what parts fields
 COMMA = re.compile(r"[-+]?(\d{1,3}(\.\d{3})+|\d+),\d+")  # 1.234,5
 DOT = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234.5
@@ -70,6 +71,22 @@ def _plain(rows: list[list[str]], written: re.Pattern[str]) -> list[list[str]]:
 
 def _point(field: str) -> str:
     return field.replace(".", "").replace(",", ".")
+
+
+def without_formula(cell: str) -> str:
+    """A cell that no spreadsheet computes: a text that it would has an apostrophe before it.
+
+    >>> without_formula("=1+1"), without_formula("-1.5")
+    ("'=1+1", '-1.5')
+    """
+    return f"'{cell}" if cell.startswith(FORMULA) and not is_number(cell) else cell
+
+
+def csv_line(cells: Sequence[str]) -> str:
+    """Cells as a line of CSV, none of which a spreadsheet computes."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(map(without_formula, cells))
+    return line.getvalue()
 
 
 def is_number(field: str) -> bool:

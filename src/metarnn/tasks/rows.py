@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from metarnn.graph.files import text
+from metarnn.tasks.packed import table_content
 
 MISSING = ("", "?", "nan", "na", "null", "none")
 DELIMITERS = ";\t|,"  # a comma last: it stands in numbers and in sentences as well
@@ -24,9 +24,37 @@ PLAIN = re.compile(r"[-+]?[\d.]*|[A-Za-z?]*")
 def csv_rows(path: Path, delimiter: str = "") -> list[list[str]]:
     """The rows of a table that are not empty; a ValueError names a file that is none."""
     try:
-        return table_rows(text(path).removeprefix("\ufeff"), delimiter)
+        table = table_content(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        why = f"{error.reason} at byte {error.start}"
+        raise ValueError(f"{path} is no text in UTF-8: {why}") from None
+    return checked_rows(path, table, delimiter)
+
+
+def checked_rows(path: Path, table: str, delimiter: str = "") -> list[list[str]]:
+    """The rows of a table, all as long as its header; a ValueError names the first line that is
+    not."""
+    part = delimiter or find_delimiter(table)
+    reader = csv.reader(io.StringIO(table, newline=""), delimiter=part)
+    try:
+        width = 0
+        for row in reader:
+            width = width or len(row)
+            if row and len(row) != width:
+                text = f"{len(row)} fields, but the header has {width}"
+                raise ValueError(f"{path}, line {reader.line_num}: {text}{_other(row, part)}")
+        return table_rows(table, part)
     except csv.Error as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+
+
+def _other(row: list[str], part: str) -> str:
+    """What else may part the fields of a row that is not as long as others."""
+    counts = {other: part.join(row).count(other) for other in DELIMITERS if other != part}
+    other = max(counts, key=lambda each: counts[each])
+    if len(row) > 1 or not counts[other]:
+        return ""
+    return f". It has {other!r} between fields, and lines before have {part!r}: use one of them"
 
 
 def table_rows(table: str, delimiter: str = "") -> list[list[str]]:

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from metarnn.report import work as exhibits
 from metarnn.cli.main import main
+from metarnn.report import work as exhibits
 from metarnn.report.write import write_report
 from metarnn.tasks.classification import ClassifierOptions, Scheme, build_model
 from metarnn.tasks.pretrained import save_pretrained

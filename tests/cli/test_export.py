@@ -47,6 +47,8 @@ FORECASTERS = {
     "a point, by three": {"likelihood": "mse", "members": 3, "anchor": "none"},
     "no whole segments": {"patch": 3, "context": "none"},
     "windows of inputs": {"cell": "qrnn"},
+    "both ends": {"bidirectional": True, "layers": 2},
+    "both ends, generated": {"bidirectional": True, "cell": "meta-gru"},
 }
 
 

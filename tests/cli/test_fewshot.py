@@ -98,4 +98,4 @@ def test_data_that_are_missing_are_named(tmp_path, capsys):
 def test_a_run_of_another_kind_is_refused(tmp_path, capsys):
     (tmp_path / "config.toml").write_text('task = "lm"\n')
     said = fails(["adapt", str(tmp_path), "--support", "none.csv"], capsys)
-    assert "one of fewshot; this is one of 'lm'" in said
+    assert "a few-shot learner; this is one of 'lm'" in said

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from metarnn import GraphCell, Recurrent, cells
-from metarnn.cells import Feedback
+from metarnn.cells import Feedback, Theta, shapes
 from metarnn.graph import Builder, GraphError, Node, from_json, to_json, trace_cell
+from metarnn.hyper import Generated, Scale
 from tests.helpers.cases import EVERY, TRACEABLE, make, randn, random_state
 from tests.helpers.compare import assert_close, inputs, measure
 
@@ -180,7 +181,6 @@ def simple(**changes):
 
 
 REFUSED = {
-    "is the input 'z'": {"name": "z"},
     "is the context 'x'": {"kind": "context"},
     r"has the outputs \[\]": {"outputs": {}},
     "'y' depends on state 0 before": {"old": True},
@@ -192,6 +192,19 @@ REFUSED = {
 def test_a_graph_that_is_no_cells_is_refused(why):
     with pytest.raises(GraphError, match=why):
         GraphCell(simple(**REFUSED[why]))
+
+
+def test_a_graph_with_another_input_is_a_cell_that_is_given_it():
+    cell = GraphCell(trace_cell(Generated(cells.GRU(3, 4), (Scale(),))))
+    assert cell.given == {"columns_hh": 4}
+    theta = Theta(cell, {name: torch.randn(shape) for name, shape in shapes(cell).items()})
+    again = Generated(cells.GRU(3, 4), (Scale(),))
+    rows = {"x": torch.randn(2, 3), "columns_hh": torch.randn(2, 4)}
+    state = (torch.randn(2, 4),)
+    found, expected = (c.step(theta, c.drive(theta, rows), state)[0] for c in (cell, again))
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(ValueError, match="give it the plain unit"):
+        Recurrent(cell)
 
 
 def test_a_part_of_a_map_is_refused():

@@ -81,6 +81,7 @@ REFUSED = {
     "no operation for erf": lambda x, h: torch.erf(h),
     "no operation for matmul": lambda x, h: torch.matmul(h, h),
     "no operation for eq": lambda x, h: torch.where(h == 0, x, h),
+    r"mean without a dimension .* write x\.mean\(-1, keepdim=True\)": lambda x, h: h.mean() * h,
     "branches on its values": branch,
     "item assignment": assign,
     "the power 3": lambda x, h: h**3,

@@ -9,7 +9,15 @@ from metarnn.graph import GraphCell, trace_cell
 from metarnn.hyper import MetaRecurrent
 from metarnn.hyper.onnx import GIVEN
 from metarnn.layers import LSTM, Recurrent
-from metarnn.layers.onnx import proto, sequence_model, step_model
+from metarnn.layers.onnx import (
+    Builder,
+    Loop,
+    proto,
+    sequence_model,
+    step_model,
+    write_alive,
+    write_states,
+)
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -48,6 +56,36 @@ def test_every_cell_in_stacks_and_both_directions(name):
     same_sequences(Recurrent(unit, 2, bidirectional=True))
     same_sequences(Recurrent(unit, 2))
     same_steps(Recurrent(unit, 2))
+
+
+@pytest.mark.parametrize("encoder", ["input", "gru"])
+def test_generated_weights_in_both_directions(encoder):
+    layer = MetaRecurrent(cells.GRU(5, 6), 2, bidirectional=True, encoder=encoder)
+    for name, weight in layer.named_parameters():
+        if "generator" in name:  # they start at no effect
+            torch.nn.init.normal_(weight, std=0.5)
+    same_sequences(layer)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", ["lstm", "qrnn", "meta"])
+def test_states_at_the_end_of_each_sequence(name, bidirectional):
+    if name == "meta":
+        layer = MetaRecurrent(cells.GRU(5, 6), 2, bidirectional=bidirectional, encoder="lstm")
+    else:
+        layer = Recurrent(cells.cell(name, 5, 6), 2, bidirectional=bidirectional)
+    x, lengths = torch.randn(7, 3, 5), torch.tensor([7, 1, 4])
+    b = Builder()
+    alive = write_alive(b, b.input("x", ("T", "B", 5)), b.input("lengths", ("B",), "int64"))
+    seen = b.add("Where", alive, "x", b.const(torch.zeros(1)))
+    _, parts = write_states(b, layer, seen, Loop(alive, given=GIVEN))
+    for k, (part, width) in enumerate(zip(parts, layer.state_sizes, strict=True)):
+        b.output(part, f"state_{k}", (2 * layer.directions, "B", width))
+    with torch.no_grad():
+        _, state = layer.eval()(x, lengths=lengths)
+    state = state if isinstance(state, tuple) else (state,)
+    for ours, theirs in zip(run(b.model("states"), x=x, lengths=lengths), state, strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), atol=1e-5)
 
 
 def test_options_of_layers():

@@ -2,11 +2,18 @@
 
 import gzip
 import json
+import sys
+import zipfile
+from datetime import date, timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from metarnn.tasks.classification import load as load_examples
+from metarnn.tasks.forecasting import load as load_series
 from metarnn.tasks.look import content, look
+from metarnn.tasks.rows import csv_rows
 
 DAYS = [f"2020-01-{d:02}" for d in range(1, 31)]
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -167,7 +174,7 @@ def test_folders_of_texts_could_be_classes_or_one_text(tmp_path):
         ("twice.csv", b"date,a\n2020-01-01,1\n2020-01-01,2\n", "come more than once"),
         ("latin.txt", "Käse und Öl\n".encode("latin-1") * 9, "iconv"),
         ("plain.csv", b"1,2,3,0\n4,5,6,1\n", "no header"),
-        ("ragged.csv", b"a,b\n1,2\n1\n", "rows of 1 and of 2"),
+        ("ragged.csv", b"a,b\n1,2\n1\n", "line 3: 1 fields, but the header has 2"),
     ],
 )
 def test_what_cannot_be_told_is_said_in_a_sentence(name, content, message, tmp_path):
@@ -234,11 +241,81 @@ def test_a_folder_of_texts_is_one_text_and_others_are_told_apart(tmp_path):
         look(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("ending", "advice"), [("parquet", "read_parquet"), ("mat", "loadmat"), ("zip", "unzip")]
-)
+@pytest.mark.parametrize(("ending", "advice"), [("mat", "loadmat"), ("zip", "is damaged")])
 def test_formats_that_are_not_read_say_how_to_convert_them(ending, advice, tmp_path):
     path = tmp_path / f"data.{ending}"
     path.write_bytes(b"PK\0\0")
     with pytest.raises(ValueError, match=advice):
         look(str(path))
+    with pytest.raises(ValueError, match=advice):
+        load_examples(str(path))
+
+
+TABLE = "day,sold\n" + "".join(f"2020-01-{k:02},{k % 7}\n" for k in range(1, 29))
+
+
+def test_a_zipped_table_is_that_table(tmp_path):
+    (tmp_path / "sold.csv").write_text(TABLE)
+    with zipfile.ZipFile(tmp_path / "sold.zip", "w") as archive:
+        archive.write(tmp_path / "sold.csv", "folder/sold.csv")
+    plain, packed = (look(str(tmp_path / f"sold.{kind}")) for kind in ("csv", "zip"))
+    assert (packed.task, packed.settings) == (plain.task, plain.settings) == ("forecasting", {})
+    rows = [csv_rows(tmp_path / f"sold.{kind}") for kind in ("csv", "zip")]
+    assert rows[0] == rows[1]
+    with zipfile.ZipFile(tmp_path / "sold.zip", "a") as archive:
+        archive.writestr("more.txt", "more")
+    with pytest.raises(ValueError, match=r"sold\.csv, more\.txt: expected one .csv. Unpack it"):
+        look(str(tmp_path / "sold.zip"))
+
+
+class Parquet:
+    """Stands for pyarrow: a "parquet" file of it holds a CSV."""
+
+    class ArrowException(Exception):
+        pass
+
+    class parquet:
+        class ParquetFile:
+            def __init__(self, file):
+                self.text = file.read()
+                group = SimpleNamespace(total_byte_size=len(self.text))
+                self.metadata = SimpleNamespace(num_row_groups=1, row_group=lambda k: group)
+
+            def read(self):
+                return self.text
+
+    class csv:
+        @staticmethod
+        def write_csv(table, out):
+            out.write(table)
+
+
+def test_parquet_is_read_by_pyarrow_or_says_that_it_is_missing(tmp_path, monkeypatch):
+    path = tmp_path / "sold.parquet"
+    path.write_text(TABLE)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install pyarrow"):
+        look(str(path))
+    for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet"):
+        part = getattr(Parquet, name.rpartition(".")[2], Parquet)
+        monkeypatch.setitem(sys.modules, name, part)
+    assert look(str(path)).task == "forecasting"
+    assert csv_rows(path)[1] == ["2020-01-01", "1"]
+
+
+def test_real_parquet_is_a_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    days = [date(2020, 1, 1) + timedelta(k) for k in range(40)]
+    table = pyarrow.table({"day": days, "sold": [k % 7 for k in range(40)]})
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(table, tmp_path / "sold.parquet")
+    assert look(str(tmp_path / "sold.parquet")).task == "forecasting"
+    assert csv_rows(tmp_path / "sold.parquet")[1] == ["2020-01-01", "0"]
+
+
+@pytest.mark.parametrize("read", [look, load_series, load_examples])
+def test_mixed_separators_are_reported_with_their_line(read, tmp_path):
+    path = tmp_path / "sold.csv"
+    path.write_text(TABLE + "\n2020-01-30;4\n")
+    with pytest.raises(ValueError, match=r"line 31: 1 fields.* has ';' between fields"):
+        read(str(path))

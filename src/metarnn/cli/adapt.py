@@ -12,8 +12,9 @@ from torch import Tensor
 from metarnn.cells import check
 from metarnn.meta import Episode, Learner
 from metarnn.runs import fewshot
-from metarnn.runs.tasks import open_run
+from metarnn.runs.tasks import open_run, refuse_use
 from metarnn.training import checkpoint
+from metarnn.training.progress import line_for_output, printable
 from metarnn.training.world import find_device
 
 
@@ -59,7 +60,7 @@ def _adapt(
     place = find_device(device)
     run = open_run(path)
     if not isinstance(run.config, fewshot.Config):
-        check.refuse("run", str(path), f"one of fewshot; this is one of {run.entry.name!r}")
+        refuse_use(path, "a few-shot learner", run.entry)
     if steps is not None:
         check.size("steps", steps, least=0)
     if out is not None and not out.absolute().parent.is_dir():
@@ -77,7 +78,7 @@ def _adapt(
         if out is not None:
             weights = learner.adapted(_episode(x, y, x, y, known).to(place), steps)
             checkpoint.save_weights(out, {n: w[0].contiguous() for n, w in weights.items()})
-            print(f"adapted weights in {out}", file=sys.stderr)
+            print(printable(f"adapted weights in {out}"), file=sys.stderr)
         if asked is not None:
             query_x, query_y = asked
             blank = y.new_zeros(len(query_x), *y.shape[1:])
@@ -88,7 +89,7 @@ def _adapt(
                 cost = float(learner.costs(prediction, episode.query_y))
                 print(f"{_name(run.config)} on the query {cost:.4f}", file=sys.stderr)
             for line in family.shown(prediction[0].cpu(), support):
-                print(line)
+                print(line_for_output(line))
 
 
 def _report(learner: Learner, episode: Episode, steps: int | None) -> None:

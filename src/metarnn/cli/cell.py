@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metarnn.cells import CELLS, Cell, cell, check, shapes
+from metarnn.cli.table import say
 from metarnn.engines import Request, choose
 from metarnn.graph import GraphCell, Node, cut, latex, read, rescaled, stages, svg, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.graph.formula import state_names
 from metarnn.search import library
+from metarnn.tasks.unit import CELL_FILES
+from metarnn.training.progress import one_line
 
 INPUT_SIZE, HIDDEN_SIZE = 3, 4
 
@@ -32,15 +35,25 @@ def show(
     metarnn cell show runs/search-lm/cell.json --latex
 
     Args:
-        name: a built-in cell (lstm, gru, ...), a file with a cell's graph (.json), or one that we
-            found (found/NAME)
+        name: a built-in cell (lstm, gru, ...), a run folder, a file with a cell's graph (.json), or
+            one that we found (found/NAME)
         input_size: width of the input; 3, or as in the file
         hidden_size: width of the hidden state; 4, or as in the file
         svg: also draw it into this file
         latex: print the formulas as LaTeX
         unfold: draw that many time steps instead of one
     """
-    _show(find_cell(name, input_size, hidden_size), name, svg, latex, unfold)
+    if not os.path.isdir(name):
+        _show(find_cell(name, input_size, hidden_size), name, svg, latex, unfold)
+        return
+    files = [Path(name, file) for file in CELL_FILES.values() if Path(name, file).exists()]
+    if not files:
+        expected = "a run folder with the cell of its model, cell.json"
+        check.refuse("name", name, expected, "A run has it from the start of its training on.")
+    for number, file in enumerate(files):
+        # Further units, such as that of a decoder, are drawn beside the first.
+        picture = svg.with_stem(f"{svg.stem}-{file.stem}") if svg and number else svg
+        _show(find_cell(str(file), input_size, hidden_size), str(file), picture, latex, unfold)
 
 
 def find_cell(name: str, input_size: int | None, hidden_size: int | None) -> Cell:
@@ -59,7 +72,7 @@ def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: 
         check.refuse("unfold", unfold, "also --svg FILE, where to draw that")
     graph = found.graph if isinstance(found, GraphCell) else trace_cell(found)
     drawn = "" if picture is None else svg(graph, unfold)
-    print(f"{name}: input size {found.input_size}, {len(graph.nodes)} nodes\n")
+    say(f"{one_line(name)}: input size {found.input_size}, {len(graph.nodes)} nodes\n")
     print(latex(graph) if as_latex else text(graph), end="\n\n")
 
     weights = shapes(found)
@@ -69,6 +82,9 @@ def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: 
         print(f"  {weight:<14} {' × '.join(map(str, shape))}")
     named = zip(state_names(graph), graph.states, strict=True)
     print("states      " + ", ".join(f"{state} {width}" for state, width in named))
+    if found.given:
+        given = ", ".join(f"{each} {width}" for each, width in found.given.items())
+        print(f"generated   {given}, by a network whose own weights are not counted here")
 
     parts = cut(graph)
     before = [parts.whole.nodes[k] for k in parts.hoisted.values()]
@@ -79,7 +95,7 @@ def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: 
     print(choose("auto", Request(found)))
     if picture is not None:
         write(picture, drawn)
-        print(f"drawn to {picture}")
+        say(f"drawn to {picture}")
 
 
 def _count(shape: tuple[int, ...]) -> int:

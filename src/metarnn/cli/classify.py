@@ -9,8 +9,11 @@ import numpy as np
 
 from metarnn.cells import check
 from metarnn.cli import table
+from metarnn.runs.classification import Config
+from metarnn.runs.tasks import open_run, refuse_use
 from metarnn.tasks.classification import Classifier, find, predict
 from metarnn.tasks.pretrained import from_pretrained
+from metarnn.training import Folder
 from metarnn.training.world import find_device
 
 
@@ -24,17 +27,22 @@ def classify(
 
     Args:
         run: the run folder, or one written by save_pretrained
-        data: what to label, as for `metarnn train classification`; labels in it are not looked at
+        data: what to label, as for `metarnn train classification`: a file, a folder, or what is
+            generated, such as digits. Labels in it are not looked at
         out: a CSV file to write; by default standard output
         pixels: images were read pixel by pixel
         device: where to compute: auto, cpu, cuda
     """
     place = find_device(device)
+    if Folder(run).config.exists() and not isinstance((own := open_run(run)).config, Config):
+        refuse_use(run, "a classifier", own.entry)
     model = from_pretrained(run)
     if not isinstance(model, Classifier):
-        check.refuse("run", str(run), "the run of a classifier")
+        check.refuse("run", str(run), "the folder of a classifier")
+    if not data:
+        check.refuse("data", data, "what to label, as in --data new.csv")
     scheme = model.scheme
-    found = find(data or "digits", pixels)
+    found = find(data, pixels)
     examples = [replace(e, label=None) for _, part in found.values() for e in part]
     part = scheme.number(examples)
     answers = predict(model.to(place), part)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +15,10 @@ from metarnn.cli.table import print_table, say
 from metarnn.graph.files import write
 from metarnn.layers.chrono import chrono as remember
 from metarnn.report.curves import curves
-from metarnn.tasks.stack import StackOptions, solved
+from metarnn.tasks.pretrained import unit_of
+from metarnn.tasks.stack import StackOptions, maker, solved
 from metarnn.tasks.synthetic.problems import PROBLEMS, SyntheticTask, build_model
+from metarnn.tasks.unit import META
 from metarnn.training import NotFinite, Settings, Trainer
 from metarnn.training.progress import Race, clock, progress
 
@@ -41,7 +45,8 @@ def compare(
     Args:
         task: adding, copy, recall, early, noise, breaks, parity, anbn, anbncn, dyck, addition,
             lorenz, mackey-glass or van-der-pol
-        cells: names of units, with commas between, or files with a cell's graph
+        cells: names of units, with commas between, files with a cell's graph, or run folders,
+            whose units are then trained anew
         length: steps of a sequence, for copy the delay; 0 for the problem's own
         params: parameters of each model; the width follows
         layers: how many layers
@@ -73,9 +78,10 @@ def _compare(
     check.size("seeds", seeds)
     if not out.absolute().parent.is_dir():
         check.refuse("out", str(out), "a file in a folder that exists")
-    for name in cells:
-        if not name.endswith(".json"):
-            check.one_of("cells", name, CELLS)
+    units = {name: unit_of(Path(name)) if os.path.isdir(name) else name for name in cells}
+    for chosen in units.values():
+        if not chosen.endswith(".json"):
+            check.one_of("cells", chosen.removeprefix(META), CELLS)
     steps = check.size("steps", steps, least=0) or PROBLEMS[task].updates
     every = max(steps // 40, 1)
     shown: dict[str, list[tuple[float, float]]] = {}
@@ -83,10 +89,9 @@ def _compare(
     head = ("cell", "width", "parameters", "loss", "lowest … highest", "accuracy", "time")
     race = Race(progress(), len(cells) * seeds)
     for name in cells:
-        options = solved(
-            StackOptions(cell=name, layers=layers, params=params),
-            lambda chosen: build_model(task, chosen),
-        )
+        wanted = StackOptions(cell=units[name], layers=layers, params=params)
+        unit = maker(wanted)
+        options = solved(wanted, partial(build_model, task, unit=unit))
         ends, histories, accuracies, took = [], [], [], 0.0
         size = 0
         for seed in range(seeds):
@@ -95,7 +100,7 @@ def _compare(
                 steps=steps, batch=batch, lr=lr, schedule="cosine", floor=0.02,
                 warmup=min(100, steps // 10), validate_every=every, seed=seed,
             )  # fmt: skip
-            model = build_model(task, options)
+            model = build_model(task, options, unit)
             if long:
                 remember(model.layers, length or PROBLEMS[task].length)
             size = sum(weight.numel() for weight in model.parameters())

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.console import Console
 from rich.progress import Progress
 
+from metarnn.cells import check
 from metarnn.cli.table import console, print_table, say
 from metarnn.graph.files import write
 from metarnn.tasks.language import split as splits
@@ -16,26 +19,36 @@ from metarnn.tasks.language.ngram import KneserNey, Laplace
 from metarnn.tasks.language.plot import zipf_svg, zipf_text
 from metarnn.tasks.language.source import standard_input, total
 from metarnn.tasks.language.statistics import Description, describe
+from metarnn.training.progress import one_line
 
 BASELINES = 1 << 24  # bytes of text up to which n-grams are counted too, in seconds
 ORDERS = (1, 2, 3, 4, 5)
 
 
 def data_describe(
-    data: str = "pydoc", out: Path | None = None, split: str = "auto", seed: int = 0
+    file: Annotated[str, tyro.conf.Positional] = "",
+    /,
+    data: str = "",
+    out: Path | None = None,
+    split: str = "auto",
+    seed: int = 0,
 ) -> None:
     """Count words, stop words and n-grams of a text, and show Zipf's law in it.
 
-    metarnn data describe --data book.txt --out zipf.svg
+    metarnn data describe book.txt --out zipf.svg
 
     Args:
-        data: a file, a folder, a pattern of files, - for standard input, hf:NAME for a dataset,
-            or pydoc or stdlib, which every Python carries
+        file: a file, a folder, a pattern of files, - for standard input, hf:NAME for a dataset,
+            or pydoc or stdlib, which every Python carries; by default pydoc
+        data: the same, as other commands have it
         out: draw the Zipf curves into this SVG file
         split: shares of train, valid and test, where names of files do not tell, as in 90/5/5;
             auto is that with at most 1 MiB for valid and for test
         seed: of the split
     """
+    if file and data:
+        check.refuse("data", data, f"one text; {file!r} is named, too")
+    data = file or data or "pydoc"
     if out is not None and not out.absolute().parent.is_dir():
         raise ValueError(f"out={str(out)!r}: expected a file in a folder that exists")
     quiet = Console(stderr=True, markup=False, highlight=False)
@@ -81,8 +94,8 @@ def _baselines(found: splits.Splits) -> str:
 
 def _print(out: Console, data: str, found: Description) -> None:
     say(
-        f"{data}: {found.documents:,} documents, {found.lines:,} lines, {found.words:,} words, "
-        f"{found.characters:,} characters ({found.alphabet} different)\n",
+        f"{one_line(data)}: {found.documents:,} documents, {found.lines:,} lines, "
+        f"{found.words:,} words, {found.characters:,} characters ({found.alphabet} different)\n",
         out,
     )
     rows: list[list[str]] = []
@@ -92,7 +105,7 @@ def _print(out: Console, data: str, found: Description) -> None:
     print_table(["n-grams", "in all", "different", "seen once", "slope"], rows, out)
     say("\nmost frequent:", out)
     for gram in found.grams:
-        say("  " + ", ".join(f"{words} {count}" for words, count in gram.top[:5]), out)
+        say("  " + ", ".join(f"{one_line(words)} {count}" for words, count in gram.top[:5]), out)
     stops = ", ".join(f"{word} {count}" for word, count in found.stop_words)
     say(f"\nstop words: {found.stop_share:.0%} of all words: {stops}\n", out)
-    out.print(zipf_text(found.grams), soft_wrap=not out.is_terminal)
+    say(zipf_text(found.grams), out)

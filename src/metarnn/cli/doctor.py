@@ -17,6 +17,7 @@ from rich.table import Table
 from metarnn import __version__
 from metarnn.cli.table import console, say
 from metarnn.engines.cpu.compile import FLAGS, cache_folder, find_compiler
+from metarnn.training.progress import one_line
 
 
 class Finding(NamedTuple):
@@ -76,7 +77,7 @@ def doctor() -> None:
     table.add_column(style="cyan", overflow="fold")
     table.add_column(overflow="fold")
     for finding in findings:
-        table.add_row(*finding[:3])
+        table.add_row(*map(one_line, finding[:3]))
     if Measurement.get(out, out.options, table).minimum <= out.width:
         out.print(table)
     else:

@@ -59,6 +59,15 @@ def explained(error: Exception) -> tuple[str, int]:
     return f"{kind}: {said}. This should not happen: {DEBUG} shows where it did", UNEXPECTED
 
 
+def _with_owner(name: str, message: str) -> str:
+    """The message; where it names flags that the command lacks, with the command that has them."""
+    if "--" not in message or not name.startswith("metarnn "):
+        return message
+    from metarnn.cli.flags import elsewhere  # imports the commands: most need not wait for it
+
+    return message + elsewhere(name.removeprefix("metarnn "), message)
+
+
 def _is_memory(error: Exception) -> bool:
     # By name: torch may not be imported, and its class has moved between versions.
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
@@ -70,6 +79,7 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _say(name: str, message: str) -> None:
+    message = _with_owner(name, message)
     if not message.replace("\n", "").isprintable():
         from metarnn.training.progress import printable  # imports torch: most need not wait for it
 

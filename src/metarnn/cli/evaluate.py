@@ -12,7 +12,7 @@ from metarnn.cells import check
 from metarnn.cli.table import console, say
 from metarnn.runs.tasks import open_run
 from metarnn.tasks.rules import simple_rules
-from metarnn.training.progress import evaluating, printable, progress
+from metarnn.training.progress import evaluating, one_line, progress
 from metarnn.training.world import find_device
 
 
@@ -67,15 +67,15 @@ def evaluate(
     rules = None if data else simple_rules(job.task, split, found.folder.path)
     plain = {name.removeprefix("dynamic_"): value for name, value in scores.items()}
     if rules is not None and (sentence := rules.sentence(plain)):
-        say(printable(sentence))
+        say(sentence)
     table = Table(box=None, show_header=False, padding=(0, 3, 0, 0))
     for name, value in scores.items():
         whole = float(value).is_integer()
-        table.add_row(name, f"{value:,.0f}" if whole else f"{value:.6f}")
+        table.add_row(one_line(name), f"{value:,.0f}" if whole else f"{value:.6f}")
     console().print(table)
     for line in () if rules is None else rules.lines(plain):
-        say(printable(line))
+        say(line)
     if data:
         say("no simple rules: they would learn from other data than this model did")
     for line in getattr(found.entry, "footnotes", lambda job: ())(job):
-        say(printable(line))
+        say(line)

@@ -11,10 +11,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import pad
 
 from metarnn.cells import Theta, check
+from metarnn.cli.table import say
 from metarnn.graph.files import beside
+from metarnn.hyper.encoders import RecurrentEncoder
 from metarnn.layers import Recurrent
+from metarnn.layers.edges import Inputs
+from metarnn.layers.unroll import state_sizes
 from metarnn.runs.tasks import open_run
 from metarnn.tasks.classification import Classifier
 from metarnn.tasks.classification.task import collate
@@ -22,6 +27,7 @@ from metarnn.tasks.onnx import FORMS, Exported, without_step
 from metarnn.tasks.onnx import export as to_onnx
 from metarnn.tasks.pretrained import from_pretrained
 from metarnn.tasks.session import flat
+from metarnn.tasks.translation import EncoderDecoder
 from metarnn.training import Folder
 
 CLOSE = 1e-4  # float32 in another order of sums
@@ -64,7 +70,7 @@ def _export(run: Path, to: str, form: str, int8: bool, out: Path) -> None:
         return
     wanted = [f for f in FORMS if form in ("all", f)]
     if form == "all" and (reason := without_step(model)):
-        print(f"no step: {reason}")
+        say(f"no step: {reason}")
         wanted = ["sequence"]
     for one in wanted:
         _write_onnx(to_onnx(model, one), out / f"{one}.onnx")
@@ -79,18 +85,22 @@ def _write_onnx(found: Exported, path: Path, rounded: bool = False) -> None:
     size = f"{path}: {len(found.content):,} bytes"
     if importlib.util.find_spec("onnxruntime") is None:
         _write(path, found.content)
-        print(f"{size}; not checked, which needs the package onnxruntime")
+        say(f"{size}; not checked, which needs the package onnxruntime")
         return
     import onnxruntime  # pyright: ignore[reportMissingImports]
 
     answers = onnxruntime.InferenceSession(found.content).run(None, found.inputs)
-    pairs = zip(answers, found.outputs, strict=True)
-    gap = max(float(np.abs(ours - theirs).max()) for ours, theirs in pairs) / found.unit
+    pairs = zip(map(np.asarray, answers), found.outputs, strict=True)
+    gap = max(_gap(ours, theirs) for ours, theirs in pairs) / found.unit
     if not rounded and not gap < CLOSE:
         raise ValueError(f"{path} is not written: it is {gap:.1e} away from the model")
     _write(path, found.content)
     cost = " (what rounding to a byte costs)" if rounded else ""
-    print(f"{size}, at most {gap:.1e} away from the model{cost}")
+    say(f"{size}, at most {gap:.1e} away from the model{cost}")
+
+
+def _gap(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return float(np.abs(np.subtract(ours, theirs, dtype=np.float64)).max(initial=0.0))
 
 
 def _write_cost(run: Path, model: Classifier, content: bytes) -> None:
@@ -117,7 +127,7 @@ def _write_cost(run: Path, model: Classifier, content: bytes) -> None:
         for way, logits in zip(right, (exact, rounded), strict=True):
             right[way] += int((logits.argmax(-1) == batch.y.numpy()).sum())
     words = " and ".join(f"{count / len(part):.2%}{way}" for way, count in right.items())
-    print(f"accuracy on {len(part):,} examples ({name}): {words}")
+    say(f"accuracy on {len(part):,} examples ({name}): {words}")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -133,8 +143,9 @@ class _Step(nn.Module):
         self.model, self.shape = model, shape
         for layer in model.modules():
             if isinstance(layer, Recurrent):
-                _check_plain(layer)
                 object.__setattr__(layer, "step", partial(_plain_step, layer))
+            if isinstance(layer, RecurrentEncoder):
+                object.__setattr__(layer, "forward", partial(_plain_encoding, layer))
 
     def forward(self, x: torch.Tensor, *state: torch.Tensor) -> tuple[torch.Tensor, ...]:
         step: Any = self.model.step
@@ -142,25 +153,43 @@ class _Step(nn.Module):
         return y, *flat(after)
 
 
-def _check_plain(layer: Recurrent) -> None:
-    if layer.cell.given or layer.cell.window > 1 or layer.bidirectional:
-        why = "one direction of a unit that reads its input and its state alone"
-        check.refuse("layer", str(layer.cell), why, "ONNX has more: --to onnx.")
-
-
 def _plain_step(layer: Recurrent, x: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
     """`layer.step` in plain operations, which an export can follow."""
     parts = state if isinstance(state, tuple) else (state,)
     finals = []
     for k, cell in enumerate(layer.floors):
-        theta = Theta(cell, layer.weights(k))
-        drive = cell.drive(theta, x)
-        new = cell.step(theta, drive, tuple(part[k] for part in parts))
+        theta, source = Theta(cell, layer.weights(k)), layer.source(k, 0)
+        rows = [part[k][..., :n] for part, n in zip(parts, state_sizes(cell, source), strict=True)]
+        inner, rest = tuple(rows[: len(cell.states)]), rows[len(cell.states) :]
+        seen, past = x, []
+        if cell.window > 1:
+            seen = torch.cat([rest.pop(0), x], -1)
+            past = [seen[..., cell.input_size :]]
+        read: Any = seen
+        if source is not None:
+            call = Inputs(x.unsqueeze(0), None, None, None, True, False, None, None)
+            numbers, kept = source(call.x, tuple(rest), call, None)
+            read = {"x": seen, **{name: row[0] for name, row in numbers.items()}}
+            rest = list(kept)
+        drive = cell.drive(theta, read)
+        new = cell.step(theta, drive, inner)
         y = cell.output(theta, drive, new)
         x = y + x if layer.residual and k else y
-        finals.append(new)
-    final = tuple(torch.stack(part) for part in zip(*finals, strict=True))
+        finals.append([*new, *past, *rest])
+    final = tuple(
+        torch.stack([pad(row, (0, width - row.shape[-1])) for row in part])
+        for part, width in zip(zip(*finals, strict=True), layer.state_sizes, strict=True)
+    )
     return x, final[0] if len(final) == 1 else final
+
+
+def _plain_encoding(
+    encoder: RecurrentEncoder, x: torch.Tensor, state: Any, lengths: None, resets: None
+) -> tuple[torch.Tensor, Any]:
+    """`encoder.forward` for one step, likewise."""
+    rows = tuple(s.unflatten(-1, (encoder.rows, -1)).transpose(0, 1) for s in state)
+    c, end = _plain_step(encoder.layer, x[0], rows)
+    return c.unsqueeze(0), tuple(e.transpose(0, 1).flatten(1) for e in flat(end))
 
 
 def _nested(shape: Any, tensors: Any) -> Any:
@@ -169,10 +198,17 @@ def _nested(shape: Any, tensors: Any) -> Any:
     return tuple(_nested(part, tensors) for part in shape)
 
 
+def _without_program(model: nn.Module) -> str:
+    """Why a model is no program of one step, "" where it is."""
+    if isinstance(model, EncoderDecoder):
+        return "A step writes what was read before, and that program would read no sentence."
+    return without_step(model)
+
+
 @torch.no_grad()
 def _write_torch(model: Any, path: Path) -> None:
-    if not callable(getattr(model, "step", None)):
-        check.refuse("model", type(model).__name__, "a model that can be fed step by step")
+    if reason := _without_program(model):
+        check.refuse("to", "torch", "onnx, for this model", f"{reason} A program is one step.")
     embedded = getattr(model, "embedding", None)
     if embedded is not None:
         x = torch.randint(embedded.num_embeddings, (3,))
@@ -192,4 +228,4 @@ def _write_torch(model: Any, path: Path) -> None:
     content = io.BytesIO()
     torch.export.save(program, content)
     _write(path, content.getvalue())
-    print(f"{path}: {path.stat().st_size:,} bytes, at most {gap:.1e} away from the model")
+    say(f"{path}: {path.stat().st_size:,} bytes, at most {gap:.1e} away from the model")

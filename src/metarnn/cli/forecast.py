@@ -6,10 +6,9 @@ from pathlib import Path
 
 import torch
 
-from metarnn.cells import check
 from metarnn.cli import table
 from metarnn.runs import forecasting
-from metarnn.runs.tasks import open_run
+from metarnn.runs.tasks import open_run, refuse_use
 from metarnn.tasks.forecasting import Forecaster, load_panel
 from metarnn.tasks.forecasting.future import SHOWN, future
 from metarnn.tasks.pretrained import from_pretrained
@@ -37,7 +36,7 @@ def _forecast(path: Path, data: str, out: Path | None, device: str) -> None:
     place = find_device(device)
     run = open_run(path)
     if not isinstance(run.config, forecasting.Config):
-        check.refuse("run", str(path), f"the run of a forecaster, not of {run.entry.name!r}")
+        refuse_use(path, "a forecaster", run.entry)
     model = from_pretrained(path)
     assert isinstance(model, Forecaster)
     panel = load_panel(data or run.config.data, **forecasting.columns(run.config))

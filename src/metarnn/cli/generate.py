@@ -8,7 +8,7 @@ from pathlib import Path
 from metarnn.cells import check
 from metarnn.decoding import Search
 from metarnn.runs import lm
-from metarnn.runs.tasks import open_run
+from metarnn.runs.tasks import open_run, refuse_use
 from metarnn.tasks.language import LanguageModel, Vocabulary, continuations
 from metarnn.tasks.language import generate as draw
 from metarnn.training.progress import for_output
@@ -95,8 +95,7 @@ def _open(path: Path, device: str) -> tuple[LanguageModel, Vocabulary]:
     place = find_device(device)
     run = open_run(path)
     if not isinstance(run.config, lm.Config):
-        refused = f"the run of a language model; this is one of {run.entry.name!r}"
-        check.refuse("run", str(path), refused)
+        refuse_use(path, "a language model", run.entry)
     model = lm.ENTRY.model(run.config, run.folder)
     run.weights(model)
     return model.to(place), lm.vocabulary(run.folder)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from metarnn.cli.table import say
 from metarnn.report.write import write_report
 from metarnn.training.progress import progress
 
@@ -24,4 +25,4 @@ def report(
         runs: folders that `metarnn train`, `search` and `learn` left
         out: the file to write; by default report.html in the folder, for several here
     """
-    print(f"written to {write_report(runs, out, progress())}")
+    say(f"written to {write_report(runs, out, progress())}")

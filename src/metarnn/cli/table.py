@@ -11,10 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from metarnn.graph.files import beside
-from metarnn.tasks.rows import is_number
-from metarnn.training.progress import GAP, column_groups, for_output
-
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
+from metarnn.tasks.rows import without_formula
+from metarnn.training.progress import GAP, column_groups, line_for_output, one_line, printable
 
 
 def write(lines: Sequence[Sequence[str]], out: Path | None, about: str) -> None:
@@ -23,18 +21,14 @@ def write(lines: Sequence[Sequence[str]], out: Path | None, about: str) -> None:
     A text that a spreadsheet would run as a formula gets an apostrophe before it; numbers stay
     numbers. Control characters are escaped on a terminal.
     """
-    lines = [[_safe(cell) for cell in line] for line in lines]
+    lines = [[without_formula(cell) for cell in line] for line in lines]
     if out is None:
-        lines = [[for_output(cell) for cell in line] for line in lines]
+        lines = [[line_for_output(cell) for cell in line] for line in lines]
         csv.writer(sys.stdout, lineterminator="\n").writerows(lines)
         return
     with beside(out) as new, new.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(lines)
-    print(f"{about}, in {out}")
-
-
-def _safe(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(FORMULA) and not is_number(cell) else cell
+    say(f"{about}, in {out}")
 
 
 def console() -> Console:
@@ -43,9 +37,10 @@ def console() -> Console:
 
 
 def say(text: str = "", out: Console | None = None) -> None:
-    """Print lines: wrapped between words in a terminal, as they are elsewhere."""
+    """Print lines: wrapped between words in a terminal, as they are elsewhere; without orders for
+    the terminal, which names from files may hold."""
     out = out or console()
-    out.print(text, soft_wrap=not out.is_terminal)
+    out.print(printable(text), soft_wrap=not out.is_terminal)
 
 
 def print_table(
@@ -63,6 +58,8 @@ def print_table(
         left: columns other than the first that are aligned to the left
     """
     out = out or console()
+    head, rows = list(map(one_line, head)), [list(map(one_line, row)) for row in rows]
+    left = list(map(one_line, left))
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     if not out.is_terminal:
         out.width = max(out.width, sum(widths) + GAP * len(widths))

@@ -175,7 +175,8 @@ def _conclude(
         return 128 + result.signal if result.signal else 0
     if result.reason == "interrupted":
         name = signal.Signals(result.signal).name
-        print(f"{name}: saved at step {result.step}. {_go_on(entry, folder)}", file=sys.stderr)
+        told = f"{name}: saved at step {result.step}. {_go_on(entry, folder)}"
+        print(printable(told), file=sys.stderr)
         return 128 + result.signal
     ended = {"reason": result.reason, "step": result.step}
     write(folder.path / ENDED, json.dumps(ended) + "\n")
@@ -186,12 +187,12 @@ def _conclude(
         scores = job.task.evaluate(job.model, split)
     rules = recorded_rules(job.task, split, folder, result.best_step, scores)
     if rules is not None and (sentence := rules.sentence(scores)):
-        say(printable(sentence))
+        say(sentence)
     say(f"{split}, with the weights of step {result.best_step:,}: {scores_in_words(scores)}")
     for line in () if rules is None else rules.lines(scores):
-        say(printable(line))
+        say(line)
     for line in entry.details(job, scores):
-        say(printable(line))
+        say(line)
     say(f"saved in {folder}: metarnn evaluate {folder}")
     return 0
 

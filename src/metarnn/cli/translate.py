@@ -13,7 +13,7 @@ from metarnn.decoding import Sampler, Search
 from metarnn.graph.files import write
 from metarnn.report.attention import alignment
 from metarnn.runs import translation
-from metarnn.runs.tasks import open_run
+from metarnn.runs.tasks import open_run, refuse_use
 from metarnn.tasks.language import UNK, Vocabulary
 from metarnn.tasks.translation import EncoderDecoder, Translation
 from metarnn.tasks.translation import translate as find
@@ -79,8 +79,7 @@ def translate(
     """
     opened = open_run(run)
     if not isinstance(opened.config, translation.Config):
-        refused = f"the run of a translator; this is one of {opened.entry.name!r}"
-        check.refuse("run", str(run), refused)
+        refuse_use(run, "a translator", opened.entry)
     config = opened.config
     search = replace(
         translation.search(config),

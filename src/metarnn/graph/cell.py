@@ -22,14 +22,15 @@ from metarnn.graph.trace import Value, replay
 class Work:
     """What a graph's cell computes when; `drive` are the nodes that leave `drive()`."""
 
-    x: int | None  # the node of the input, None where the graph has none
+    inputs: dict[str, int]  # their nodes by name
     drive: Schedule
     step: Schedule
     output: Schedule
 
 
 class GraphCell(Cell):
-    """The cell that a graph describes: input `x`, states in their order, output `y`.
+    """The cell that a graph describes: input `x`, states in their order, output `y`. Other inputs
+    are what a step is `given` beside x, as the graphs of cells with generated weights have.
 
     >>> cell = GraphCell(trace_cell(LSTM(3, 4)))
     >>> cell
@@ -76,12 +77,17 @@ class GraphCell(Cell):
     def output_size(self) -> int:
         return self.graph.nodes[self.graph.outputs["y"]].width
 
+    @property
+    def given(self) -> dict[str, int]:
+        inputs = self.graph.named("input")
+        return {name: self.graph.nodes[k].width for name, k in inputs.items() if name != "x"}
+
     @cached_property
     def _work(self) -> Work:
         graph = self.graph
-        x = graph.named("input").get("x")
+        inputs = graph.named("input")
         bound = depends(graph, (k for k, n in enumerate(graph.nodes) if n.op == "state"))
-        timed = depends(graph, () if x is None else (x,)) - bound
+        timed = depends(graph, inputs.values()) - bound
         new = set(graph.next_states)
         # An output reads the new states as they are after lengths, resets and zoneout.
         ready = timed - depends(graph, new)
@@ -92,13 +98,14 @@ class GraphCell(Cell):
             if graph.nodes[k].op == "state":
                 old = f"state {graph.nodes[k]['index']} before the step"
                 refuse("output 'y'", f"depends on {old}", "one of the input and the new states")
-        drive = Schedule(graph, sorted(first), () if x is None else [x])
-        return Work(x, drive, Schedule(graph, graph.next_states, first), output)
+        drive = Schedule(graph, sorted(first), inputs.values())
+        return Work(inputs, drive, Schedule(graph, graph.next_states, first), output)
 
-    def drive(self, theta: Theta, x: Tensor) -> Drive:
+    def drive(self, theta: Theta, x: Any) -> Drive:
         work = self._work
-        known = {} if work.x is None else {work.x: x}
-        found = self._run(work.drive, theta, known, x)
+        rows = x if self.given else {"x": x}
+        known = {k: rows[name] for name, k in work.inputs.items()}
+        found = self._run(work.drive, theta, known, rows["x"])
         return {f"node_{k}": value for k, value in zip(work.drive.results, found, strict=True)}
 
     def step(self, theta: Theta, drive: Drive, state: State) -> State:
@@ -155,16 +162,14 @@ def _met(graph: Graph, results: Iterable[int], stop: set[int]) -> set[int]:
 
 
 def _check(graph: Graph) -> None:
-    """Whether a graph is that of a cell: beyond being one, x in, y out, maps applied whole."""
+    """Whether a graph is that of a cell: beyond being one, no contexts, y out, maps whole."""
     check_graph(graph)
-    for op, allowed in (("input", {"x"}), ("context", set())):
-        for name, k in graph.named(op).items():
-            if name not in allowed:
-                refuse(f"node {k}", f"is the {op} {name!r}", "no other than the input 'x'")
+    for name, k in graph.named("context").items():
+        refuse(f"node {k}", f"is the context {name!r}", "no context: a cell reads inputs")
     if set(graph.outputs) != {"y"}:
         refuse("a cell's graph", f"has the outputs {sorted(graph.outputs)}", "['y']")
     for k, node in enumerate(graph.nodes):
-        if node.op == "input" and node.width % graph.window:
+        if node.op == "input" and node["name"] == "x" and node.width % graph.window:
             refuse(f"node {k}", f"has width {node.width}", f"a multiple of window={graph.window}")
         if node.op != "linear":
             continue

@@ -6,6 +6,7 @@ product with that gate's rows of the matrix, W_hh[2] h for the second gate.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from functools import cached_property
 
@@ -101,9 +102,10 @@ class Formulas:
         taken = {*self.states, *self.graph.outputs}
         taken |= {name for op in ("input", "context", "vector") for name in self.graph.named(op)}
         count = Counter(letters.values())
+        numbers = {letter: itertools.count(1) for letter in count}
         for k, letter in letters.items():
             several = count[letter] > 1 or letter == "u" or letter in taken
-            numbered = (f"{letter}{number}" for number in range(1, len(nodes) + len(taken) + 1))
+            numbered = (f"{letter}{number}" for number in numbers[letter])
             name = next(n for n in numbered if n not in taken) if several else letter
             taken.add(name)
             found[k] = self.variable(name, "t")

@@ -285,17 +285,24 @@ def _cat(rows: Any, dim: int = 0) -> Value:
     return rows[0] if len(rows) == 1 else _node(_builder(*rows), "join", *rows)
 
 
+def _given(op: str, dim: int | None, more: str = "") -> int:
+    if dim is None:
+        why = f"of all sequences at once: write x.{op}(-1{more}), which is that of each row"
+        raise Untraceable(f"{op} without a dimension is {why}")
+    return dim
+
+
 def _along(op: str) -> Callable[..., Value]:
-    def rule(x: Value, dim: int, dtype: Any = None) -> Value:
-        _last(dim)
+    def rule(x: Value, dim: int | None = None, dtype: Any = None) -> Value:
+        _last(_given(op, dim))
         return _node(x.builder, op, x)
 
     return rule
 
 
 def _reduce(op: str) -> Callable[..., Value]:
-    def rule(x: Value, dim: int, keepdim: bool = False) -> Value:
-        _last(dim)
+    def rule(x: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+        _last(_given(op, dim, ", keepdim=True"))
         if not keepdim:
             raise Untraceable(f"{op} without keepdim=True: a value is a row of numbers")
         return _node(x.builder, op, x)

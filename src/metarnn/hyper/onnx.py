@@ -11,20 +11,22 @@ from metarnn.cells import check
 from metarnn.hyper.encoders import Convolution, RecurrentEncoder
 from metarnn.hyper.generators import Dense
 from metarnn.hyper.source import Source
-from metarnn.layers.onnx import Builder, Loop, write_layer, write_step
+from metarnn.layers.onnx import Builder, Loop, write_states, write_step
 
 
 class Given:
     """For an encoder of the present input, or a recurrent one that is read at every step, and a
     dense generator."""
 
-    def whole(self, b: Builder, source: Any, x: str, loop: Loop) -> dict[str, str]:
+    def whole(
+        self, b: Builder, source: Any, x: str, loop: Loop
+    ) -> tuple[dict[str, str], list[str]]:
         encoder, generator = _parts(source)
         if isinstance(encoder, Convolution):
-            c = _pointwise(b, encoder, x, loop.int8)
+            c, final = _pointwise(b, encoder, x, loop.int8), []
         else:
-            c = write_layer(b, encoder.layer, x, loop)
-        return _numbers(b, generator, c, loop.int8)
+            c, final = write_states(b, encoder.layer, x, loop)
+        return _numbers(b, generator, c, loop.int8), _together(b, final)
 
     def step(
         self, b: Builder, source: Any, x: str, state: list[str], int8: bool
@@ -35,12 +37,16 @@ class Given:
         apart = b.ints(0, encoder.rows, -1)
         rows = [b.add("Transpose", b.add("Reshape", s, apart), perm=[1, 0, 2]) for s in state]
         c, rows = write_step(b, encoder.layer, x, rows, int8)
-        together = b.ints(0, -1)
-        after = [b.add("Reshape", b.add("Transpose", r, perm=[1, 0, 2]), together) for r in rows]
-        return _numbers(b, generator, c, int8), after
+        return _numbers(b, generator, c, int8), _together(b, rows)
 
 
 GIVEN = Given()
+
+
+def _together(b: Builder, state: list[str]) -> list[str]:
+    """The parts of an encoder's state, [rows, B, n] -> [B, rows · n]."""
+    flat = b.ints(0, -1)
+    return [b.add("Reshape", b.add("Transpose", part, perm=[1, 0, 2]), flat) for part in state]
 
 
 def _parts(source: Source) -> tuple[Convolution | RecurrentEncoder, Dense]:

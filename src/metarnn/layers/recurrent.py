@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -91,6 +92,10 @@ class Recurrent(nn.Module):
         if not isinstance(cell, Cell):
             advice = "By name: metarnn.cell('lstm', input_size, hidden_size)."
             check.refuse("cell", cell, "a Cell, such as metarnn.cells.LSTM(8, 16)", advice)
+        if cell.given and type(self).source is Recurrent.source:
+            advice = "hyper.MetaRecurrent generates such numbers: give it the plain unit."
+            names = ", ".join(cell.given)
+            check.refuse("cell", f"{cell} that is given {names}", "one that reads x alone", advice)
         self.num_layers = check.size("num_layers", num_layers)
         self.merge = check.one_of("merge", merge, ["concat", "sum"])
         self.init = check.one_of("init", init, SCHEMES)
@@ -323,6 +328,17 @@ class Recurrent(nn.Module):
         if dtype not in self._steps:
             self._steps[dtype] = streaming.compile_steps(self.floors, dtype)
         return self._steps[dtype]
+
+    def forwards(self) -> Recurrent:
+        """A copy that reads [T, B, I] in one direction: of two directions the lowest layer alone,
+        since those above it read both."""
+        one = copy.deepcopy(self)
+        one.batch_first, one.engine = False, "eager"
+        if self.bidirectional:
+            one.bidirectional, one.num_layers, one.floors = False, 1, self.floors[:1]
+            one.output_size = self.cell.output_size
+            one._set_state_sizes()
+        return one
 
     def choose(self, x: Any = None, state: Any = None, **arguments: Any) -> Choice:
         """The engine that `forward` would take for these arguments, and why."""

@@ -62,14 +62,6 @@ def of_layer(call: Reading, length: int) -> Reach:
     return reach(Probe(forwards(call.layer)), x, lags=min(length, len(x)) // 2)
 
 
-@torch.no_grad()
 def forwards(layer: Recurrent) -> Recurrent:
     """A layer that reads [T, B, I] forwards; of one in two directions the lowest."""
-    if not layer.bidirectional and not layer.batch_first:
-        return layer
-    rows = 1 if layer.bidirectional else layer.num_layers
-    alone = Recurrent(layer.floors[0], rows, engine="eager")
-    for row in range(rows):
-        for name, weight in layer.weights(row).items():
-            alone.weights(row)[name].copy_(weight)
-    return alone
+    return layer.forwards() if layer.bidirectional or layer.batch_first else layer

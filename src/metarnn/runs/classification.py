@@ -26,7 +26,7 @@ from metarnn.tasks.classification.part import parted
 from metarnn.tasks.pretrained import MODEL, describe, described
 from metarnn.tasks.unit import name_of
 from metarnn.training import Folder, generators
-from metarnn.training.progress import SILENT, Progress, column_groups
+from metarnn.training.progress import SILENT, Progress, column_groups, one_line
 
 SHOWN = 20  # classes whose confusion a person can read
 
@@ -181,6 +181,7 @@ def _introduction(data: Any) -> str:
 
 def _confusion(counts: np.ndarray, classes: tuple[str, ...]) -> Iterable[str]:
     """The table in parts of as many classes as a terminal has room for."""
+    classes = tuple(map(one_line, classes))
     width = max(*(len(name) for name in classes), len(f"{counts.max()}"), 4)
     columns = [width] + (len(classes) + 1) * [max(width, 5)]
     head = ["", *classes, "F1"]

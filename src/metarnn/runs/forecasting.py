@@ -22,7 +22,7 @@ from metarnn.tasks.forecasting.part import parted
 from metarnn.tasks.pretrained import MODEL, describe, described
 from metarnn.tasks.unit import name_of
 from metarnn.training import Folder, generators
-from metarnn.training.progress import SILENT, Progress
+from metarnn.training.progress import SILENT, Progress, one_line
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Half a minute on one core. Rate and dropout are by the validation part of the yearly sunspots
@@ -210,7 +210,7 @@ def _around(windows: Windows, options: ForecasterOptions, unit: Unit, width: int
 def _introduction(windows: Windows) -> Iterable[str]:
     panel, scheme = windows.panel, windows.scheme
     many = len(panel.series) > 1
-    count = f"{len(panel.series)} series" if many else ", ".join(scheme.names)
+    count = f"{len(panel.series)} series" if many else ", ".join(map(one_line, scheme.names))
     together = f" ({len(panel.channels)} together)" if len(panel.channels) > 1 else ""
     sizes = ", ".join(f"{name} {len(windows.origins(name)):,}" for name in windows.parts[0])
     yield (
@@ -218,7 +218,7 @@ def _introduction(windows: Windows) -> Iterable[str]:
         f"season {scheme.season}); {scheme.lookback} seen, {scheme.horizon} forecast; "
         f"windows: {sizes}"
     )
-    yield from panel.notes
+    yield from map(one_line, panel.notes)
 
 
 ENTRY = ForecastingEntry()

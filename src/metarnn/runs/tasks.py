@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from torch import nn
 
@@ -24,6 +24,15 @@ TASKS = {
     "classification": "metarnn.runs.classification",
     "forecasting": "metarnn.runs.forecasting",
     "fewshot": "metarnn.runs.fewshot",
+}
+
+# What puts a run of each task to use.
+VERBS = {
+    "lm": "generate",
+    "translation": "translate",
+    "classification": "classify",
+    "forecasting": "forecast",
+    "fewshot": "adapt",
 }
 
 # Flags that say where, not how: they are no part of config.toml.
@@ -154,6 +163,12 @@ def open_run(path: str | os.PathLike[str], **changes: Any) -> Run[Any]:
     entry = find(str(keys.pop("task", "")))
     found = config.from_keys(entry.kind, {**keys, **changes}, str(folder.config))
     return Run(folder, entry, found, own_data=changes.keys().isdisjoint(("data", "split")))
+
+
+def refuse_use(path: str | os.PathLike[str], wanted: str, entry: Entry[Any]) -> NoReturn:
+    """Refuse a run of another task than a command is for, and name the commands for it."""
+    advice = f"For that, there is `metarnn {VERBS[entry.name]} {path}`."
+    check.refuse("run", str(path), f"the run of {wanted}; this is one of {entry.name!r}", advice)
 
 
 def new_folder(name: str, below: Path = Path("runs")) -> Path:

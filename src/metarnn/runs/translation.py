@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from metarnn.cells import check
 from metarnn.decoding import Search
-from metarnn.graph import save, trace_cell
 from metarnn.runs.tasks import Common, Job, chosen, fitting
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language import Vocabulary
+from metarnn.tasks.pretrained import describe
 from metarnn.tasks.translation import (
     EncoderDecoder,
     ModelOptions,
@@ -23,15 +23,13 @@ from metarnn.tasks.translation import (
     metrics,
     solved,
 )
-from metarnn.tasks.translation.model import recurrent_layers
 from metarnn.tasks.translation.part import parted
 from metarnn.tasks.translation.presets import PRESETS
-from metarnn.tasks.unit import moved, name_of, saved
+from metarnn.tasks.unit import CELL_FILES, moved, name_of
 from metarnn.training import Folder, generators
-from metarnn.training.progress import SILENT, Progress
+from metarnn.training.progress import SILENT, Progress, one_line
 
 SOURCE, TARGET = "source.json", "target.json"
-CELLS = {"encoder": "cell.json", "decoder": "decoder.json"}
 SHOWN = 3
 
 
@@ -147,10 +145,7 @@ class TranslationEntry:
     def save(self, job: Job[Config], folder: Folder) -> None:
         job.task.corpus.source.save(folder.path / SOURCE)
         job.task.corpus.target.save(folder.path / TARGET)
-        assert isinstance(job.model, EncoderDecoder)
-        names = {"encoder": job.config.cell, "decoder": job.config.decoder_cell or job.config.cell}
-        for part, layer in recurrent_layers(job.model).items():
-            save(trace_cell(saved(names[part], layer)), folder.path / CELLS[part])
+        describe(job.model, folder.path)
 
     def held_out(self, job: Job[Config]) -> str:
         return "test" if "test" in job.task.corpus.splits else "valid"
@@ -161,7 +156,8 @@ class TranslationEntry:
         pairs = job.task.corpus[self.held_out(job)].pairs
         found = job.task.translations(job.model, pairs.source[:SHOWN], job.task.search)
         for text, label, (best, *_) in zip(pairs.source, pairs.target, found, strict=False):
-            yield f"  {text}  →  {best.text}" + ("" if best.text == label else f"   ({label})")
+            line = f"  {text}  →  {best.text}" + ("" if best.text == label else f"   ({label})")
+            yield one_line(line)
 
     def footnotes(self, job: Job[Config]) -> Iterable[str]:
         """sacrebleu's signature: under what settings its score is this one."""
@@ -219,13 +215,13 @@ def _options(config: Config, folder: Folder | None) -> ModelOptions:
     if folder is None:
         return options
     # A run has its own copies of cells that came from files, unless it was killed before.
-    names = {"encoder": options.cell, "decoder": options.decoder_cell or options.cell}
-    copies = {part: folder.path / file for part, file in CELLS.items()}
+    names = {"cell": options.cell, "decoder_cell": options.decoder_cell or options.cell}
+    copies = {option: folder.path / file for option, file in CELL_FILES.items()}
     cells = {
-        part: moved(name, str(copies[part])) if copies[part].exists() else name
-        for part, name in names.items()
+        option: moved(name, str(copies[option])) if copies[option].exists() else name
+        for option, name in names.items()
     }
-    return replace(options, cell=cells["encoder"], decoder_cell=cells["decoder"])
+    return replace(options, **cells)
 
 
 ENTRY = TranslationEntry()

@@ -21,6 +21,8 @@ from metarnn.tasks.forecasting.likelihoods import LEVELS
 from metarnn.tasks.forecasting.onnx import write_forecaster
 from metarnn.tasks.forecasting.windows import Window
 from metarnn.tasks.language import LanguageModel
+from metarnn.tasks.translation import EncoderDecoder
+from metarnn.tasks.translation.onnx import tensors, write_decoder, write_encoder
 
 FORMS = ("step", "sequence")
 
@@ -39,9 +41,10 @@ def export(model: nn.Module, form: str, *, int8: bool = False) -> Exported:
     """A model as ONNX, with batch and length of any size.
 
     Args:
-        model: a recurrent layer, a classifier, a language model or a forecaster
+        model: a recurrent layer, a classifier, a language model, a forecaster or a translator
         form: "sequence": x [T, B, …] and lengths [B]; "step": one step, with its state going in and
-            coming out
+            coming out. Of a translator the first reads a sentence and puts out the state from which
+            the second writes a translation
         int8: round matrix products of the recurrent layers to a byte
     """
     check.one_of("form", form, FORMS)
@@ -49,6 +52,8 @@ def export(model: nn.Module, form: str, *, int8: bool = False) -> Exported:
         check.refuse("form", "step", "sequence", reason)
     if isinstance(model, Forecaster):
         return _forecaster(model.eval(), int8)
+    if isinstance(model, EncoderDecoder):
+        return (_encoder if form == "sequence" else _decoder)(model.eval(), int8)
     if isinstance(model, Recurrent):
         writer: _Writer = _Writer(model)
     elif isinstance(model, Classifier):
@@ -56,7 +61,7 @@ def export(model: nn.Module, form: str, *, int8: bool = False) -> Exported:
     elif isinstance(model, LanguageModel):
         writer = _Language(model)
     else:
-        kinds = "a recurrent layer, a classifier, a language model or a forecaster"
+        kinds = "a recurrent layer, a classifier, a language model, a forecaster or a translator"
         check.refuse("model", type(model).__name__, kinds)
     writer.int8 = int8
     return writer.sequence() if form == "sequence" else writer.step()
@@ -64,6 +69,8 @@ def export(model: nn.Module, form: str, *, int8: bool = False) -> Exported:
 
 def without_step(model: nn.Module) -> str:
     """Why a model cannot be fed step by step, "" where it can."""
+    if isinstance(model, EncoderDecoder):
+        return ""
     if any(layer.bidirectional for layer in model.modules() if isinstance(layer, Recurrent)):
         return "A layer that reads from both ends needs whole sequences."
     if isinstance(model, Forecaster):
@@ -293,6 +300,36 @@ class _Classifier(_Writer):
         total = b.add("Add", b.add("Mul", total, old), b.add("Mul", y, new))
         weight = b.add("Add", b.add("Mul", weight, old), new)
         return b.add("Div", total, weight), [total, weight, higher]
+
+
+def _sentences(model: EncoderDecoder) -> tuple[Tensor, Tensor]:
+    """Sources to try a translator with, and their lengths."""
+    table = model.embedding if model.source_embedding is None else model.source_embedding
+    return torch.randint(table.num_embeddings, (11, 3)), torch.tensor([11, 4, 7])
+
+
+@torch.no_grad()
+def _encoder(model: EncoderDecoder, int8: bool) -> Exported:
+    b = Builder()
+    names = write_encoder(b, model, int8)
+    x, lengths = _sentences(model)
+    told = tensors(model, model.encode(x, lengths))
+    zero = torch.zeros(1, x.shape[1], 1)  # where the decoder begins without a state
+    answers = [told.get(name, zero).numpy() for name in names]
+    return Exported(b.model("encoder"), {"x": x.numpy(), "lengths": lengths.numpy()}, answers)
+
+
+@torch.no_grad()
+def _decoder(model: EncoderDecoder, int8: bool) -> Exported:
+    b = Builder()
+    changed = write_decoder(b, model, int8)
+    first, second = torch.randint(model.embedding.num_embeddings, (2, 3))
+    _, state = model.step(first, model.encode(*_sentences(model)))
+    told, last = model.step(second, state)
+    inputs = {"x": second, **tensors(model, state)}
+    after = tensors(model, last)
+    answers = [told.numpy(), *(after[name].numpy() for name in changed)]
+    return Exported(b.model("decoder"), {n: v.numpy() for n, v in inputs.items()}, answers)
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import io
 import math
 import os
@@ -10,6 +11,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -43,8 +45,12 @@ def gunzip(path: str | os.PathLike[str]) -> bytes:
 
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """The content of a plain file a piece at a time; of one that gzip packed, unpacked."""
+    """The content of a plain file a piece at a time; of one that is packed, unpacked."""
     name = os.fspath(path)
+    if name.lower().endswith(CONVERTED):
+        table = table_content(path)
+        yield from (table[k : k + PIECE] for k in range(0, len(table), PIECE))
+        return
     with plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if not name.endswith(".gz"):
@@ -61,6 +67,61 @@ def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
                 yield piece
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{name} is damaged: {error}") from None
+
+
+CONVERTED = (".parquet", ".zip")  # read as the CSV that they hold
+CONVERSIONS = {
+    ".mat": "Convert it: scipy.io.loadmat gives arrays, which numpy.savez(NEW, x=..., y=...) "
+    "writes as .npz",
+}
+ONE_TABLE = "Unpack it (unzip {0}) and name the file or folder in it"
+
+
+def table_content(path: str | os.PathLike[str]) -> bytes:
+    """The CSV in a file: its content, that of the one file in a .zip, or what a .parquet holds."""
+    name, kind = os.fspath(path), os.path.splitext(path)[1].lower()
+    if kind in CONVERSIONS:
+        raise ValueError(f"{name}: {kind} files are not read. {CONVERSIONS[kind]}")
+    if kind == ".zip":
+        return _only_member(name)
+    return _parquet(name) if kind == ".parquet" else content(path)
+
+
+def _only_member(name: str) -> bytes:
+    data = content(name)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = [each for each in archive.infolist() if not each.is_dir()]
+            if len(members) == 1 and members[0].filename.lower().endswith(".csv"):
+                if members[0].file_size > most(len(data)):
+                    raise _unpacks_to_more(name, most(len(data)), len(data))
+                return archive.read(members[0])
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError) as error:
+        raise ValueError(f"{name} is damaged: {error}") from None
+    found = ", ".join(each.filename for each in members[:3]) or "nothing"
+    raise ValueError(f"{name} holds {found}: expected one .csv. {ONE_TABLE.format(name)}")
+
+
+def _parquet(name: str) -> bytes:
+    data = content(name)
+    try:
+        arrow: Any = importlib.import_module("pyarrow")
+        csv: Any = importlib.import_module("pyarrow.csv")
+        parquet: Any = importlib.import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            f"{name}: parquet files need the package pyarrow: pip install pyarrow"
+        ) from None
+    try:
+        file = parquet.ParquetFile(io.BytesIO(data))
+        groups = (file.metadata.row_group(k) for k in range(file.metadata.num_row_groups))
+        if sum(group.total_byte_size for group in groups) > most(len(data)):
+            raise _unpacks_to_more(name, most(len(data)), len(data))
+        table = io.BytesIO()
+        csv.write_csv(file.read(), table)
+    except (arrow.ArrowException, OSError) as error:
+        raise ValueError(f"{name} is no table of parquet: {error}") from None
+    return table.getvalue()
 
 
 def _unpacks_to_more(path: str | os.PathLike[str], limit: int, size: int) -> ValueError:

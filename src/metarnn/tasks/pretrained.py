@@ -20,29 +20,32 @@ from metarnn.graph import trace_cell
 from metarnn.graph.files import beside, document, write
 from metarnn.layers import Recurrent
 from metarnn.tasks.affordable import affordable
-from metarnn.tasks.unit import moved, saved
+from metarnn.tasks.unit import CELL_FILES, FILE, META, moved, saved
 
-MODEL, WEIGHTS, CELL = "model.json", "model.safetensors", "cell.json"
+MODEL, WEIGHTS = "model.json", "model.safetensors"
 # The module of each kind of model has `restore(description) -> model`, and its models a
 # `description`: plain data, without what stands in cell.json.
 KINDS = {
     "language": "metarnn.tasks.language.build",
     "classification": "metarnn.tasks.classification.model",
     "forecasting": "metarnn.tasks.forecasting.model",
+    "translation": "metarnn.tasks.translation.build",
 }
 
 
 def describe(model: nn.Module, folder: str | os.PathLike[str]) -> None:
-    """Write all but the weights of a model: model.json, and its unit as a graph in cell.json."""
+    """Write all but the weights of a model: model.json, and its units as graphs, in cell.json and
+    (of a decoder) decoder.json."""
     description = getattr(model, "description", None)
     if not isinstance(description, dict):
         check.refuse("model", type(model).__name__, "a model of a task, which has a description")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    layer = next(layer for layer in model.modules() if isinstance(layer, Recurrent))
+    first = next(layer for layer in model.modules() if isinstance(layer, Recurrent))
     options = dict(description["options"])
-    save_graph(trace_cell(saved(options["cell"], layer)), folder / CELL)
-    options["cell"] = moved(options["cell"], CELL)
+    for name, layer in getattr(model, "cells", {"cell": first}).items():
+        save_graph(trace_cell(saved(options[name], layer)), folder / CELL_FILES[name])
+        options[name] = moved(options[name], CELL_FILES[name])
     write(folder / MODEL, json.dumps({**description, "options": options}, indent=1) + "\n")
 
 
@@ -99,11 +102,28 @@ def described(folder: Path) -> nn.Module:
         kind = check.one_of("kind", description["kind"], KINDS)
         options = description["options"]
         # Of a unit from a file nowhere else than here, whatever is written there.
-        options["cell"] = moved(options["cell"], str(folder / CELL))
+        for name in CELL_FILES.keys() & options.keys():
+            options[name] = moved(options[name], str(folder / CELL_FILES[name]))
         restore = importlib.import_module(KINDS[kind]).restore
         return affordable(lambda: restore(description))
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(f"{path} describes no model: {error}") from None
+
+
+def unit_of(folder: Path) -> str:
+    """What a configuration calls the unit of the model in a folder: a name, or its own file."""
+    description = document(folder / MODEL)
+    try:
+        options = description["options"]
+        kind = options.get("model", "plain")
+        name = moved(options["cell"], str(folder / FILE))
+        if kind == "hyperlstm" or (kind, name) == ("mogrifier", "lstm"):
+            return kind
+        if kind == "mogrifier":
+            return str(folder / FILE)
+        return f"{META}{name}" if kind == "meta" else name
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / MODEL} describes no model: {error}") from None
 
 
 def _fetched(source: str) -> Path:
@@ -113,5 +133,5 @@ def _fetched(source: str) -> Path:
         raise ModuleNotFoundError(
             f"{source} needs the package huggingface_hub: pip install 'metarnn[hub]'"
         ) from None
-    files = [MODEL, WEIGHTS, CELL, "*.json"]
+    files = [MODEL, WEIGHTS, FILE, "*.json"]
     return Path(snapshot_download(source.removeprefix("hf:"), allow_patterns=files))

@@ -16,6 +16,8 @@ META = "meta-"  # before the name of a cell: its weights are generated
 MOGRIFIER = "mogrifier-"  # before it: the input and the state scale each other first
 ROUNDS, RANK = 2, 16  # of such a mogrifier
 FILE = "cell.json"  # a run's own copy of a unit that no name stands for
+# The options that name a unit, and the file of a run folder that holds it.
+CELL_FILES = {"cell": FILE, "decoder_cell": "decoder.json"}
 
 
 def unit(

@@ -56,7 +56,7 @@ def line(report: Report, left: float, width: int | None = None) -> str:
     """
     first, *more = report.scores() or [""]
     parts = {
-        "name": report.name,
+        "name": one_line(report.name),
         "step": f"step {report.step}" if report.step else "",
         "bar": "" if width is None else "━" * BAR[0],
         "share": f"{report.done:.0%}" if width is not None or not report.step else "",
@@ -103,9 +103,23 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
+def one_line(text: str) -> str:
+    r"""A name from a file, for a line or a cell of a table: it cannot begin another line, either.
+
+    >>> one_line("cat\nsaved in /tmp")
+    'cat\\nsaved in /tmp'
+    """
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def for_output(text: str) -> str:
     """Escape a text for standard output if that is a terminal; a pipe or file gets it as it is."""
     return printable(text) if sys.stdout.isatty() else text
+
+
+def line_for_output(text: str) -> str:
+    """The same of what is to stay one line."""
+    return one_line(text) if sys.stdout.isatty() else text
 
 
 class Silent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from metarnn.engines.cpu.layout import Layout, expression, number, put
 from metarnn.engines.cpu.products import VECTORS, Group, Products, each_tile
 from metarnn.graph import Stage
+from metarnn.graph.unrolled import Visit, unrolled
 
 
 def common_width(layout: Layout, stage: Stage) -> int:
@@ -68,7 +69,7 @@ class _Body:
     """The elementwise work on one vector of units u of sequence b, of which m count."""
 
     def __init__(self, layout: Layout, stage: Stage, n: int) -> None:
-        self.layout, self.stage = layout, stage
+        self.layout, self.rest = layout, frozenset(stage.rest)
         self.known: dict[int, str] = {}
         self.lines: list[str] = []
         for k in (*stage.products, *stage.rest):
@@ -101,13 +102,19 @@ class _Body:
 
     def value(self, k: int) -> str:
         """The C name of a value, after the lines that compute or load it."""
+        return unrolled(self._visit, k)
+
+    def _visit(self, k: int) -> Visit[str]:
         if k not in self.known:
             node = self.layout.nodes[k]
             if node.op == "number":
                 self.known[k] = f"V({number(node['value'])})"
                 return self.known[k]
-            if k in self.stage.rest and node.elementwise:
-                text = expression(node, [self.value(a) for a in node.args])
+            if k in self.rest and node.elementwise:
+                args: list[str] = []
+                for a in node.args:
+                    args.append((yield a))
+                text = expression(node, args)
             elif node.width == 1:
                 text = f"V({self.layout.row(k)}[0])"
             else:

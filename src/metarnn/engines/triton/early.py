@@ -6,13 +6,17 @@ before that where nobody meets: such a step takes no longer than a load.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from metarnn.engines.triton.layout import Layout
 from metarnn.engines.triton.text import FLOAT, expression, indented, number, prefixed
+from metarnn.graph.unrolled import Visit, unrolled
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.units import Units
+
+FIXED = ("number", "vector", "context")  # the same at all steps
 
 
 class Early:
@@ -27,13 +31,16 @@ class Early:
 
     def has(self, units: Units, k: int) -> bool:
         """Whether inputs alone tell a value."""
+        return unrolled(partial(self._has, units), k)
+
+    def _has(self, units: Units, k: int) -> Visit[bool]:
         if (k, units.tag) not in self._known:
-            self._known[k, units.tag] = self._told_by_inputs(units, k)
+            self._known[k, units.tag] = yield from self._told_by_inputs(units, k)
         return self._known[k, units.tag]
 
     def value(self, units: Units, k: int) -> str:
         """The name of such a value at this step."""
-        name = self._name(units, k)[1:]
+        name = unrolled(partial(self._name, units), k)[1:]
         self._read.setdefault(name)
         return f"e{name}"
 
@@ -63,7 +70,7 @@ class Early:
     def _computes(self) -> bool:
         return len(self._lines) > len(self._loaded)
 
-    def _told_by_inputs(self, units: Units, k: int) -> bool:
+    def _told_by_inputs(self, units: Units, k: int) -> Visit[bool]:
         root, _ = self.layout.root(k)
         node = self.nodes[root]
         if node.op == "input":
@@ -74,12 +81,13 @@ class Early:
         if home is None or not units.alike(home):
             return False
         roots = [self.layout.root(a)[0] for a in node.args]
-        return any(self.nodes[r].op == "input" or self.has(units, r) for r in roots) and all(
-            self.nodes[r].op in ("input", "number", "vector", "context") or self.has(units, r)
-            for r in roots
-        )
+        computed = [r for r in roots if self.nodes[r].op not in FIXED]
+        for r in computed:
+            if not (yield r):
+                return False
+        return bool(computed)
 
-    def _name(self, units: Units, k: int) -> str:
+    def _name(self, units: Units, k: int) -> Visit[str]:
         root, start = self.layout.root(k)
         node = self.nodes[k]
         if node.op == "number":
@@ -96,6 +104,9 @@ class Early:
             self._loaded.append(f"q{name[1:]} = {load.removesuffix(FLOAT)}")
             text = f"q{name[1:]}{FLOAT}"
         else:
-            text = expression(node, [self._name(units, a) for a in node.args], self.nodes)
+            args: list[str] = []
+            for a in node.args:
+                args.append((yield a))
+            text = expression(node, args, self.nodes)
         self._lines[name] = f"{name} = {text}"
         return name

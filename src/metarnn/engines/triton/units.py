@@ -10,6 +10,7 @@ from metarnn.engines.triton.layout import GATES, Segment
 from metarnn.engines.triton.pack import packed, packed_for_all
 from metarnn.engines.triton.program import SHORTEST, Block, Group, short
 from metarnn.engines.triton.text import FLOAT, expression, indented, number, spread, store
+from metarnn.graph.unrolled import Visit, unrolled
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
@@ -318,6 +319,9 @@ class Units:
 
     def value(self, k: int) -> str:
         """The name of a value, after the lines that compute or load it."""
+        return unrolled(self._visit, k)
+
+    def _visit(self, k: int) -> Visit[str]:
         node = self.nodes[k]
         root, start = self.layout.root(k)
         if node.op == "number":
@@ -334,14 +338,17 @@ class Units:
             name = self.e.known[root, start, width]
             if not name.startswith("z") or name.endswith(f"_{self.number}"):
                 return name
-        return self._compute(k, root, start)
+        return (yield from self._compute(k, root, start))
 
-    def _compute(self, k: int, root: int, start: int) -> str:
+    def _compute(self, k: int, root: int, start: int) -> Visit[str]:
         node = self.nodes[k]
         here = self.layout.home.get(root)
         same = here is not None and self.alike(here)
         if same and node.elementwise and (node.width in (1, self.n)):
-            name, text = f"y{k}", expression(node, [self.value(a) for a in node.args], self.nodes)
+            args: list[str] = []
+            for a in node.args:
+                args.append((yield a))
+            name, text = f"y{k}", expression(node, args, self.nodes)
         else:  # from memory; the name ends with the segment, since another step may write between
             name = f"z{root}_{start}_{node.width}_{self.number}"
             text = self.load(self.e.place(root), root, start, node.width, ".cg")

@@ -6,7 +6,9 @@ from metarnn.layers.onnx.layer import (
     sequence_model,
     step_model,
     write_alive,
+    write_end,
     write_layer,
+    write_states,
     write_step,
 )
 
@@ -16,6 +18,8 @@ __all__ = [
     "sequence_model",
     "step_model",
     "write_alive",
+    "write_end",
     "write_layer",
+    "write_states",
     "write_step",
 ]

@@ -54,6 +54,11 @@ class Builder:
         self.nodes.append(proto.node(op, inputs, names, attributes))
         return names
 
+    @property
+    def own_batch(self) -> str:
+        """The name of the batch's size within a loop: it may be another than the inputs' B."""
+        return f"{self.prefix}B"
+
     def const(self, value: Tensor | np.ndarray, name: str = "") -> str:
         return self.constants.add(value, name)
 

@@ -61,6 +61,8 @@ def attribute(name: str, value: Any) -> bytes:
     head = content(1, name)
     if isinstance(value, bytes):
         return head + content(6, value) + number(20, 5)
+    if isinstance(value, str):
+        return head + content(4, value) + number(20, 3)
     if isinstance(value, float):
         return head + varint(2 << 3 | 5) + struct.pack("<f", value) + number(20, 1)
     if isinstance(value, int):

@@ -16,6 +16,7 @@ from metarnn.tasks.classification.images import SUFFIXES as IMAGES
 from metarnn.tasks.classification.images import read_image
 from metarnn.tasks.classification.ts import read_ts, read_ucr
 from metarnn.tasks.classification.values import number, time_of, trimmed, wrong
+from metarnn.tasks.packed import CONVERSIONS, table_content
 from metarnn.tasks.packed import arrays as read_arrays
 from metarnn.tasks.rows import csv_rows
 
@@ -34,9 +35,6 @@ def read_csv(path: Path) -> Found:
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a header and at least one row")
     names = [name.strip().lower() for name in rows[0]]
-    for at, row in enumerate(rows[1:], 2):
-        if len(row) != len(names):
-            raise wrong(path, at, f"{len(row)} fields, but the header has {len(names)}")
     columns = {name: [row[k].strip() for row in rows[1:]] for k, name in enumerate(names)}
     group = next((name for name in GROUPS if name in columns), None)
     label = next((name for name in LABELS if name in columns), None)
@@ -243,12 +241,16 @@ READERS: dict[str, Callable[[Path], Found]] = {
     ".jsonl": read_jsonl,
     ".npz": read_npz,
     ".txt": read_text,
+    ".parquet": read_csv,
+    ".zip": read_csv,
 }
 
 
 def read(path: Path) -> Found:
     """The examples of a file, by its ending."""
     reader = READERS.get(path.suffix.lower())
+    if reader is None and path.suffix.lower() in CONVERSIONS:
+        table_content(path)  # refuses, and says how to convert it
     if reader is None:
         raise ValueError(f"{path}: expected a file that ends in {', '.join(READERS)}")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from metarnn.layers.onnx import Builder
+from metarnn.layers.onnx import Builder, write_end
 from metarnn.tasks.classification.examples import Scheme
 from metarnn.tasks.classification.model import Classifier
 from metarnn.tasks.classification.pooling import Pool
@@ -45,12 +45,13 @@ def _clock(b: Builder, x: str, scheme: Scheme) -> str:
 def _since(b: Builder, there: str, t: str, channels: int) -> str:
     """log(1 + time since each channel was there before this step), [T, B, C]."""
     inner = Builder(b.constants, prefix=f"{b.name()}_")
-    seen = inner.input(f"{inner.prefix}seen", ("B", channels))
-    now = inner.input(f"{inner.prefix}there", ("B", channels), "bool")
-    time = inner.input(f"{inner.prefix}t", ("B", 1))
+    batch = inner.own_batch
+    seen = inner.input(f"{inner.prefix}seen", (batch, channels))
+    now = inner.input(f"{inner.prefix}there", (batch, channels), "bool")
+    time = inner.input(f"{inner.prefix}t", (batch, 1))
     later = inner.add("Max", seen, inner.add("Where", now, time, seen))
-    inner.output(later, f"{inner.prefix}later", ("B", channels))
-    inner.output(inner.add("Sub", time, seen), f"{inner.prefix}gap", ("B", channels))
+    inner.output(later, f"{inner.prefix}later", (batch, channels))
+    inner.output(inner.add("Sub", time, seen), f"{inner.prefix}gap", (batch, channels))
     first = b.add("Squeeze", b.slice(t, 0, 1, 0), b.ints(0))
     first = b.add("Expand", first, b.slice(b.add("Shape", there), 1, 3, 0))
     body = inner.graph("since")
@@ -86,8 +87,7 @@ def write_pool(b: Builder, pool: Pool, y: str, lengths: str, alive: str) -> str:
     if pool.kind == "mean":
         count = b.add("Unsqueeze", b.add("Cast", lengths, to=1), b.ints(1))
         return b.add("Div", b.add("ReduceSum", y, b.ints(0), keepdims=0), count)
-    place = b.add("Unsqueeze", b.add("Sub", lengths, b.ints(1)), b.ints(1))
-    last = b.add("GatherND", b.add("Transpose", y, perm=[1, 0, 2]), place, batch_dims=1)
+    last = write_end(b, y, alive, False)
     if not pool.bidirectional:
         return last
     start = b.add("Gather", y, b.const(torch.tensor(0)), axis=0)

@@ -16,6 +16,7 @@ from metarnn.hyper import Metadata
 from metarnn.meta import Episode
 from metarnn.tasks.fewshot.family import SPLITS, Reader, SequenceNet, table
 from metarnn.tasks.fewshot.images import IMAGES, rows, strokes
+from metarnn.tasks.rows import csv_line
 
 MOST = 1_000_000  # steps of a sequence, and numbers of a step
 HELD = 0.2  # the share of classes that is for valid, and for test
@@ -96,7 +97,7 @@ class Classes:
         names = list(_folders(support))
         chances = prediction.softmax(-1).max(-1)
         pairs = zip(chances.indices.tolist(), chances.values.tolist(), strict=True)
-        return [f"{names[k]},{chance:.4f}" for k, chance in pairs]
+        return [csv_line([names[k], f"{chance:.4f}"]) for k, chance in pairs]
 
     def state(self) -> dict[str, Any]:
         return {"form": dict(self.form or {}), "inputs": self.inputs}

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import check
-from metarnn.layers.onnx import Builder, Loop, write_layer
+from metarnn.hyper.onnx import GIVEN
+from metarnn.layers.onnx import Builder, Loop, write_states, write_step
 from metarnn.tasks.forecasting.likelihoods import LEVELS
 from metarnn.tasks.forecasting.model import Forecaster
 
@@ -46,8 +47,6 @@ def _check(model: Forecaster) -> None:
     options, advice = model.options, "`metarnn forecast` has them all."
     if model.recursive:
         check.refuse("strategy", "recursive", "direct, for ONNX", advice)
-    if options.bidirectional:
-        check.refuse("bidirectional", True, "one direction, for ONNX", advice)
     if options.context == "hyper":
         check.refuse("context", "hyper", "none or embedding, for ONNX", advice)
 
@@ -77,10 +76,10 @@ class _Member:
         entered = b.add("Relu", b.linear(self._cut(whole), m.enter.weight, m.enter.bias))
         # Each segment to come is one more step after the same window.
         asked = self._asked(b.batch(x, 1), series, rows)
-        entered = b.add("Tile", entered, b.ints(1, m.segments, 1))
-        one = b.add("Reshape", asked, b.ints(1, -1, m.options.width))
-        y = write_layer(b, m.layers, b.add("Concat", entered, one, axis=0), Loop(int8=self.int8))
-        y = b.add("Gather", y, b.const(torch.tensor(-1)), axis=0)
+        one = b.add("Reshape", asked, b.ints(-1, m.options.width))
+        _, state = write_states(b, m.layers, entered, Loop(int8=self.int8, given=GIVEN))
+        state = [b.add("Tile", part, b.ints(1, m.segments, 1)) for part in state]
+        y, _ = write_step(b, m.layers, one, state, self.int8, GIVEN)
         return self._told(y, by, scale)
 
     def _anchor(self, x: str) -> tuple[str, str]:

@@ -186,10 +186,6 @@ def _rows(path: Path) -> tuple[list[str], list[list[str]]]:
     rows = csv_rows(path)
     if len(rows) < 3:
         raise ValueError(f"{path}: expected a header and at least two rows")
-    for number, row in enumerate(rows[1:], 2):
-        if len(row) != len(rows[0]):
-            text = f"{len(row)} fields, but the header has {len(rows[0])}"
-            raise ValueError(f"{path}, line {number}: {text}")
     return [name.strip() for name in rows[0]], rows[1:]
 
 

@@ -116,6 +116,9 @@ def borders(length: int, split: str, frequency: Frequency) -> dict[str, tuple[in
     >>> borders(100, "70/10/20", Frequency())
     {'train': (0, 70), 'valid': (70, 80), 'test': (80, 100)}
     """
+    if split == "all":
+        why = "Scores such as MASE are relative to the part before, which train is."
+        check.refuse("split", split, "train, valid or test of a series", why)
     match = re.fullmatch(r"([\d.]+)(m?)/([\d.]+)(m?)/([\d.]+)(m?)", split.strip())
     if match is None:
         check.refuse("split", split, "three parts, as in 70/10/20, 8640/2880/2880 or 12m/4m/4m")

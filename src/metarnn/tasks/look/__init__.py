@@ -14,6 +14,7 @@ from metarnn.tasks.language.source import EMBEDDED as TEXTS
 from metarnn.tasks.look.content import count, ending, is_number, is_text, lines, repeats
 from metarnn.tasks.look.finding import Finding
 from metarnn.tasks.look.tables import columns
+from metarnn.tasks.packed import CONVERSIONS, CONVERTED, table_content
 from metarnn.tasks.translation.generated import GENERATED as PAIRS
 
 __all__ = ["Finding", "look"]
@@ -130,14 +131,6 @@ def _classes(folder: Path, whole: Path) -> list[Finding]:
 
 # Files.
 
-CONVERSIONS = {
-    ".parquet": 'Convert it: python -c \'import pandas as p; p.read_parquet("{0}").to_csv'
-    '("{0}.csv", index=False)\' (needs pandas and pyarrow)',
-    ".mat": "Convert it: scipy.io.loadmat gives arrays, which numpy.savez(NEW, x=..., y=...) "
-    "writes as .npz",
-    ".zip": "Unpack it (unzip {0}) and name the file or folder in it",
-}
-
 
 def _file(path: Path) -> list[Finding]:
     kind = ending(path)
@@ -149,12 +142,12 @@ def _file(path: Path) -> list[Finding]:
         return _json_lines(path)
     if kind == ".tsv":
         return columns(path, "\t")
-    if kind == ".csv":
+    if kind in (".csv", *CONVERTED):
         return columns(path, ",")
     if aligned := _aligned(path.with_suffix(""), path.suffix[1:]):
         return [aligned]
     if kind in CONVERSIONS:
-        raise ValueError(f"{path}: {kind} files are not read. {CONVERSIONS[kind].format(path)}")
+        table_content(path)  # refuses, and says how to convert it
     if not is_text(path):
         if b"\0" not in path.read_bytes()[: 1 << 16]:
             iconv = f"iconv -f ISO-8859-1 -t UTF-8 {path} > NEW"

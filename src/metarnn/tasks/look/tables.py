@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from metarnn.tasks.forecasting.dates import COLUMNS
 from metarnn.tasks.forecasting.dates import parse as dates
 from metarnn.tasks.look.content import count, is_class, lines, repeats
 from metarnn.tasks.look.finding import Finding
-from metarnn.tasks.rows import is_number, table_rows
+from metarnn.tasks.rows import checked_rows, is_number
 
 
 def columns(path: Path, delimiter: str) -> list[Finding]:
@@ -21,16 +20,10 @@ def columns(path: Path, delimiter: str) -> list[Finding]:
     if delimiter == "\t":  # where quotes are parts of texts
         rows = [line.split("\t") for line in lines(path) if line.strip()]
     else:
-        try:
-            rows = table_rows("\n".join(lines(path)))
-        except csv.Error as error:
-            raise ValueError(f"{path}: {error}") from None
+        rows = checked_rows(path, "\n".join(lines(path)))
     if len(rows) < 2:
         raise ValueError(f"{path}: expected a table of two rows at least")
-    widths = {len(row) for row in rows}
-    if len(widths) > 1 and delimiter == ",":
-        raise ValueError(f"{path}: rows of {min(widths)} and of {max(widths)} fields")
-    names = [name.strip() for name in rows[0][: min(widths)]]
+    names = [name.strip() for name in rows[0][: min(map(len, rows))]]
     if delimiter == "," and all(map(is_number, names)):
         raise ValueError(f"{path}: its first line is no header. Write names of the columns there")
     table = Table(path, names, [column[1:] for column in zip(*rows, strict=False)])

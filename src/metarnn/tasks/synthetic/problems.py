@@ -20,6 +20,7 @@ from metarnn.tasks.synthetic.adding import adding
 from metarnn.tasks.synthetic.copying import copying
 from metarnn.tasks.synthetic.memory import NOTHING, Drawn
 from metarnn.tasks.task import Loss, Shard
+from metarnn.tasks.unit import Make
 
 EXAMPLES = 512
 
@@ -172,16 +173,18 @@ def _loss(told: Tensor, y: Tensor, classes: bool) -> Tensor:
 class StepModel(nn.Module):
     """Recurrent layers and a linear map: x [T, B, I] -> [T, B, O]."""
 
-    def __init__(self, inputs: int, outputs: int, options: StackOptions) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, options: StackOptions, unit: Make | None = None
+    ) -> None:
         super().__init__()
-        self.layers = build_stack(inputs, options)
+        self.layers = build_stack(inputs, options, unit=unit)
         self.head = nn.Linear(self.layers.output_size, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.layers(x)[0])
 
 
-def build_model(name: str, options: StackOptions) -> StepModel:
-    """A model for the problem of that name."""
+def build_model(name: str, options: StackOptions, unit: Make | None = None) -> StepModel:
+    """A model for the problem of that name; with `unit`, of that recurrent unit."""
     problem = PROBLEMS[check.one_of("problem", name, PROBLEMS)]
-    return StepModel(problem.inputs, problem.outputs, options)
+    return StepModel(problem.inputs, problem.outputs, options, unit)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -13,6 +14,7 @@ from metarnn.tasks import unit as units
 from metarnn.tasks.language.model import parse_count, solve_width
 from metarnn.tasks.language.vocabulary import SPECIAL, Vocabulary
 from metarnn.tasks.translation.model import EncoderDecoder
+from metarnn.tasks.typed import checked, typed
 from metarnn.tasks.unit import Make
 
 
@@ -87,12 +89,41 @@ def _build(
     source: Vocabulary, target: Vocabulary, o: ModelOptions, first: Make, second: Make
 ) -> EncoderDecoder:
     """A model with the first unit in its encoder and the second in its decoder."""
+    if o.shared and source != target:
+        check.refuse("shared", True, "False without a joint vocabulary", "Use --joint.")
+    numbers = copies(source, target) if o.copy else None
+    return _assemble(len(source), len(target), numbers, o, first, second)
+
+
+def restore(description: Mapping[str, Any]) -> EncoderDecoder:
+    """The model, without its weights, that has this description."""
+    options = typed(ModelOptions, description["options"])
+    source_size, target_size = (
+        check.size(name, checked(name, description[name], int))
+        for name in ("source_size", "target_size")
+    )
+    numbers = None
+    if options.copy:
+        listed = checked("copies", description["copies"], tuple[int, ...])
+        if len(listed) != source_size or not all(-1 <= n < target_size for n in listed):
+            expected = f"{source_size} numbers from -1 to {target_size - 1}"
+            check.refuse("copies", f"{len(listed)} numbers", expected)
+        numbers = torch.tensor(listed)
+    return _assemble(source_size, target_size, numbers, options, *_units(options))
+
+
+def _assemble(
+    source_size: int,
+    target_size: int,
+    numbers: Tensor | None,
+    o: ModelOptions,
+    first: Make,
+    second: Make,
+) -> EncoderDecoder:
     check.size("width", o.width)
     check.size("embedding", o.embedding)
     if o.bidirectional and o.width % 2:
         check.refuse("width", o.width, "an even number, half of it for each direction")
-    if o.shared and source != target:
-        check.refuse("shared", True, "False without a joint vocabulary", "Use --joint.")
     depth = check.size("decoder_layers", o.decoder_layers, least=0) or o.layers
     each = o.width // 2 if o.bidirectional else o.width
     more: dict[str, Any] = {"weight_drop": o.weight_drop, "engine": o.engine}
@@ -113,9 +144,9 @@ def _build(
     for k in range(depth):
         layers.append(units.layers(name, second(inputs, o.width), **more))
         inputs = layers[-1].output_size + (0 if k else context)
-    return EncoderDecoder(
-        len(source),
-        len(target),
+    model = EncoderDecoder(
+        source_size,
+        target_size,
         encoder,
         layers,
         embedding=o.embedding,
@@ -127,9 +158,17 @@ def _build(
         feeding=o.feeding,
         tied=o.tied,
         shared=o.shared,
-        copies=copies(source, target) if o.copy else None,
+        copies=numbers,
         dropout=o.dropout,
     )
+    model.description = {
+        "kind": "translation",
+        "source_size": source_size,
+        "target_size": target_size,
+        "copies": None if numbers is None else numbers.tolist(),
+        "options": asdict(replace(o, params="", decoder_cell=name)),
+    }
+    return model
 
 
 def solved(source: Vocabulary, target: Vocabulary, options: ModelOptions) -> ModelOptions:

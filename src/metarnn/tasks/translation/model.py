@@ -71,6 +71,7 @@ class EncoderDecoder(nn.Module):
     """
 
     copies: Tensor | None
+    description: dict[str, Any]  # plain data, of a model that was built from options
 
     def __init__(
         self,
@@ -141,6 +142,12 @@ class EncoderDecoder(nn.Module):
                 nn.init.normal_(table.weight, std=std)
         if self.weight is not None:
             nn.init.uniform_(self.weight, -0.1, 0.1)
+
+    @property
+    def cells(self) -> dict[str, Recurrent]:
+        """Layers with the units that options name: of the encoder, and the decoder's lowest."""
+        layers = {"cell": self.encoder, "decoder_cell": self.layers[0]}
+        return {name: each for name, each in layers.items() if isinstance(each, Recurrent)}
 
     # Reading.
 
@@ -306,9 +313,3 @@ def _run(layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         return layer(x, state)
     y, state = layer.step(x[0], state)  # for one step without gradients the shortest way
     return y.unsqueeze(0), state
-
-
-def recurrent_layers(model: EncoderDecoder) -> dict[str, Recurrent]:
-    """The encoder and the first layer of the decoder, where they are made of cells."""
-    found = {"encoder": model.encoder, "decoder": model.layers[0]}
-    return {name: layer for name, layer in found.items() if isinstance(layer, Recurrent)}

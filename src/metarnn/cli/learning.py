@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +20,7 @@ from metarnn.cli.searched import runs_of
 from metarnn.cli.study import Study
 from metarnn.cli.table import say
 from metarnn.cli.tasks import PLACES
+from metarnn.graph.files import document
 from metarnn.search import Found, Search, SearchOptions, budget
 from metarnn.search.known import known_name
 from metarnn.search.problem import Problem, Unit
@@ -42,6 +42,7 @@ from metarnn.tasks.rules import simple_rules
 from metarnn.tasks.unit import FILE, META
 from metarnn.training import Folder, Settings, config, generators
 from metarnn.training import progress as shows
+from metarnn.training.metrics import read_lines
 from metarnn.training.world import World
 
 RULES = 0.05  # of the time, at most, for simple rules
@@ -308,7 +309,7 @@ class Learning:
         means = {each.name: fmean(each.values(VALID)) for each in verdict.rows}
         why = f"lowest mean validation loss over {len(row.scores)} seed(s)"
         self._decide("verdict", f"{best} is kept", why, **means)
-        scores = json.loads((study.path / run / SCORES).read_text("utf-8"))
+        scores = document(study.path / run / SCORES)
         scores.pop(VALID, None)
         steps = self.plan["longer"] if run.parts[0] == "longer" else verdict.steps
         task, most = self.problem.whole, RULES * study.seconds
@@ -355,8 +356,7 @@ def finish(study: Study) -> Path:
 
 def validation_size(folder: Folder) -> tuple[int, str]:
     """How many examples the last validation of a run had, and what these are."""
-    lines = [json.loads(line) for line in folder.metrics.read_text("utf-8").splitlines()]
-    for line in reversed(lines):
+    for line in reversed(read_lines(folder.metrics)):
         for unit in ENOUGH:
             if f"valid_{unit}" in line:
                 return int(line[f"valid_{unit}"]), unit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +18,7 @@ from metarnn.cli.table import print_table, say
 from metarnn.cli.tasks import PLACES
 from metarnn.cli.train import parse
 from metarnn.graph import save, svg, text
-from metarnn.graph.files import make_folder, write
+from metarnn.graph.files import make_folder, write, write_document
 from metarnn.search import Found, Search, SearchOptions, Space
 from metarnn.search.problem import Problem, Unit
 from metarnn.search.verdict import (
@@ -160,7 +159,7 @@ def _run(
         keep=runs_of(entry, chosen, problem),
     )
     if world.is_first:
-        write(folder.path / "verdict.json", json.dumps(verdict.as_dict(), indent=1) + "\n")
+        write_document(folder.path / "verdict.json", verdict.as_dict())
         print_verdict(verdict)
         for line in verdict.words():
             say(line)
@@ -227,7 +226,7 @@ def write_found(folder: Folder, found: Found, options: SearchOptions) -> None:
         "finalists": [score for _, score in found.finalists],
         "formula": text(graph).splitlines(),
     }
-    write(folder.path / "search.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    write_document(folder.path / "search.json", about)
 
 
 def print_verdict(verdict: Verdict) -> None:

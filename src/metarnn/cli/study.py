@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import shutil
@@ -17,7 +16,7 @@ import torch
 
 from metarnn import __version__
 from metarnn.cells import check
-from metarnn.graph.files import beside, document, write
+from metarnn.graph.files import beside, document, write_document
 from metarnn.search.verdict import Verdict
 from metarnn.training import Folder
 
@@ -65,7 +64,7 @@ class Study:
     def note(self, **decided: Any) -> None:
         """Write down what was decided."""
         self.about |= decided
-        write(self.path / LEARN, json.dumps(self.about, indent=1, ensure_ascii=False) + "\n")
+        write_document(self.path / LEARN, self.about)
 
     def decide(self, stage: str, decision: str, reason: str, **figures: Any) -> str:
         """Store a decision with its reason and figures; return it as a line of text."""
@@ -93,7 +92,7 @@ class Study:
         self.note(stages=[{"name": n, "seconds": s} for n, s in stages.items()])
 
     def keep(self, verdict: Verdict) -> None:
-        write(self.path / VERDICT, json.dumps(verdict.as_dict(), indent=1) + "\n")
+        write_document(self.path / VERDICT, verdict.as_dict())
 
     def promote(self, run: Path) -> None:
         """Make the run of one training that of the whole study; last what makes it one."""

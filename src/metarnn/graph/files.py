@@ -95,14 +95,18 @@ def append(path: str | os.PathLike[str], data: bytes) -> None:
 
     It may be lost with the power until `sync` has been called.
     """
-    with open(append_to(path), "ab", buffering=0) as file, _named(path):
-        before = os.fstat(file.fileno()).st_size
-        try:
-            if file.write(data) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            os.ftruncate(file.fileno(), before)
-            raise
+    handle = append_to(path)
+    try:
+        with _named(path):
+            before = os.fstat(handle).st_size
+            try:
+                if os.write(handle, data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                os.ftruncate(handle, before)
+                raise
+    finally:
+        os.close(handle)
 
 
 def sync(path: str | os.PathLike[str]) -> None:

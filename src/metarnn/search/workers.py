@@ -28,8 +28,9 @@ from metarnn.training.world import find_device
 LOOK = 0.2  # seconds from one look at whether someone asked to stop to the next
 PATIENCE = 3.0  # seconds in which a worker may end by itself
 ATTEMPTS = 3  # at one trial, each by a worker of its own, before it is given up
-# A worker hangs after so many times the seconds that an update took in the slowest trial, but not
-# before LEAST, in which a compiler that hangs is given up. Without a trial to go by, after UNKNOWN.
+# A worker hangs after so many times the seconds that an update took in the slowest trial, or that
+# starting took, but not before LEAST, in which a compiler that hangs is given up. Where nothing was
+# measured yet, after UNKNOWN.
 SLOWER, LEAST, UNKNOWN = 20, 200.0, 3600.0
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,8 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     task: _Task | None = None
-    waited: float = 0.0  # seconds that were spent listening to it since it was given its trial
+    waited: float = 0.0  # seconds that were spent listening to it since it last said something
+    ready: bool = False  # it has the problem
 
 
 @dataclass
@@ -85,6 +87,7 @@ class Workers:
         self._workers: list[_Worker] = []
         self._queue: deque[_Task] = deque()
         self._pace = 0.0  # seconds an update took, with all that a trial takes beside, at most
+        self._start_up = 0.0  # seconds until a worker was ready, at most
 
     def __enter__(self) -> Workers:
         return self
@@ -129,7 +132,8 @@ class Workers:
         for worker in [worker for worker in self._workers if worker.task is None]:
             if not self._queue:
                 return
-            worker.task, worker.waited = self._queue.popleft(), 0.0
+            worker.task = self._queue.popleft()
+            worker.waited = 0.0
             worker.task.attempts += 1
             try:
                 worker.connection.send(worker.task.trial)
@@ -161,6 +165,10 @@ class Workers:
                 halt()  # a signal that ends this process may have reached the worker first
                 self._replace(worker, "ended by itself")
                 continue
+            if said is None:
+                self._start_up = max(self._start_up, worker.waited + time.monotonic() - began)
+                worker.ready, worker.waited = True, 0.0
+                continue
             task, worker.task = worker.task, None
             if isinstance(said, str):
                 raise WorkerFailed(f"worker {worker.number} failed:\n{said}")
@@ -172,13 +180,15 @@ class Workers:
         for worker in busy.values():
             assert worker.task is not None
             worker.waited += listened
-            if worker.waited > self._limit(worker.task):
+            if worker.waited > self._limit(worker):
                 self._replace(worker, f"said nothing for {worker.waited:,.0f} s")
         self._feed()
 
-    def _limit(self, task: _Task) -> float:
-        """Seconds after which a worker that has said nothing of its trial hangs."""
-        return max(SLOWER * self._pace * task.updates, LEAST) if self._pace else UNKNOWN
+    def _limit(self, worker: _Worker) -> float:
+        """Seconds of silence after which a worker hangs."""
+        assert worker.task is not None
+        usual = self._pace * worker.task.updates if worker.ready else self._start_up
+        return max(SLOWER * usual, LEAST) if usual else UNKNOWN
 
     def _replace(self, worker: _Worker, why: str) -> None:
         """End a worker, and have its trial run again; a WorkerFailed after too many attempts."""
@@ -248,7 +258,10 @@ def _work(connection: Connection, make: Callable[[], Problem]) -> None:
         said: Any
         began = time.monotonic()
         try:
-            problem = make() if problem is None else problem
+            if problem is None:
+                problem = make()
+                connection.send(None)
+                began = time.monotonic()
             device = find_device(trial.settings.device)
             outcome = trial.run(problem, World(device=device))
             said = outcome, time.monotonic() - began

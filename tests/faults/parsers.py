@@ -221,7 +221,7 @@ TIMED = """@timestamps true
 @classLabel true a b
 @data
 (1,2),(2,3):(1,4):a
-(2020-01-01 10:00:00,1):b
+(2020-01-01 10:00:00,1):(2020-01-01 10:00:00,2):b
 """
 STEPS = "id,time,a,b,label\n1,1,0.5,2,x\n1,2,,3,x\n2,1,1,1,y\n"
 LABELLED = """{"x": [1, 2, null], "label": "a"}

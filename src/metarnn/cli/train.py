@@ -148,6 +148,11 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
         try:
             result = trainer.fit()
         except OSError as error:
+            if not folder.last.parent.is_dir():
+                raise OSError(
+                    f"{folder.last.parent} was removed while it was being trained into, and what "
+                    "was saved there with it. Train anew"
+                ) from error
             raise OSError(
                 f"{error}. Nothing saved before is lost: {_go_on(entry, folder)}"
             ) from None

@@ -66,7 +66,13 @@ def load(
     scheme = Scheme.of(kind, train) if scheme is None else scheme
     parts = {name: scheme.number(_labelled(examples)) for name, examples in found.items()}
     if "all" in parts:
+        count = len(parts["all"])
         parts["train"], parts["test"] = divided(parts.pop("all"), kind, shares[2], seed)
+        if shares[2] and not len(parts["test"]):
+            raise ValueError(
+                f"{data} has {count} examples, too few to hold some out for the test: one of each "
+                "class stays in training. Add examples"
+            )
     if "valid" not in parts and "test" in parts:
         share = shares[1] / max(shares[0] + shares[1], 1e-9)
         if share and (split != "auto" or len(parts["train"]) >= ENOUGH):

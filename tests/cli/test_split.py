@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from metarnn.cli.main import main
+from metarnn.graph.files import document
 from metarnn.runs.tasks import open_run
 from metarnn.tasks.split import FILE, Split
 from metarnn.training.progress import scores_in_words
@@ -91,7 +92,7 @@ def edited(task, data):
 def test_runs_of_two_seeds_have_the_same_split_and_changed_data_are_refused(task, tmp_path, capsys):
     data = DATA[task](tmp_path)
     runs = [train(task, data, tmp_path / str(seed), "--seed", str(seed)) for seed in (0, 1)]
-    parts = [json.loads((run / FILE).read_text()) for run in runs]
+    parts = [document(run / FILE) for run in runs]
     assert parts[0] == parts[1]
     assert set(parts[0]) == {"train", "valid", "test"}
     said = capsys.readouterr().out

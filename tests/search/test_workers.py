@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from metarnn.search import Search, SearchOptions, UnitSpace, Workers, known
+from metarnn.search import workers as module
 from metarnn.search.strategies.evolution import Evolution
 from metarnn.search.trial import Trial
 from metarnn.search.workers import WorkerFailed
@@ -75,15 +76,47 @@ def test_a_search_that_was_interrupted_finds_the_same_unit(workers, whole, tmp_p
     assert found.finalists == whole.finalists
 
 
+def processes(before):
+    return [process.pid or 0 for process in set(multiprocessing.active_children()) - set(before)]
+
+
 @pytest.mark.medium
-def test_a_worker_that_dies_is_missed():
-    before = set(multiprocessing.active_children())
-    with Workers(planted.eager, 1) as workers:
-        outcome = workers.begin(Trial(known.GRU.cell, SETTINGS, 4))
-        (process,) = set(multiprocessing.active_children()) - before
-        os.kill(process.pid or 0, signal.SIGKILL)
-        with pytest.raises(WorkerFailed, match=r"(?s)worker 1 of 1 .* exit code -9.*blend"):
-            outcome(lambda: None)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_dies_or_hangs_changes_nothing(workers, whole, number, monkeypatch, caplog):
+    """One that is stopped hangs as long as it likes."""
+    monkeypatch.setattr(module, "LEAST", 1.0)
+    monkeypatch.setattr(module, "SLOWER", 5)
+    propose = Evolution.propose
+    hit = []
+
+    def disturbed(self):
+        if len(self.tried) == 4 and not hit:
+            hit.append(multiprocessing.active_children()[0].pid)
+            os.kill(hit[0], number)
+        return propose(self)
+
+    monkeypatch.setattr(Evolution, "propose", disturbed)
+    found = search(workers).run()
+    assert hit
+    assert hit[0] not in [process.pid for process in multiprocessing.active_children()]
+    assert found == replace(whole, elapsed=found.elapsed)
+    why = "ended by itself (exit code -9)" if number == signal.SIGKILL else "said nothing for"
+    assert why in caplog.text
+
+
+@pytest.mark.medium
+def test_a_trial_that_kills_every_worker_is_given_up(monkeypatch):
+    monkeypatch.setattr(module, "ATTEMPTS", 2)
+    before = multiprocessing.active_children()
+    with Workers(planted.eager, 1) as own:
+        outcome = own.begin(Trial(known.GRU.cell, SETTINGS, 4))
+
+        def kill():
+            for process in processes(before):
+                os.kill(process, signal.SIGKILL)
+
+        with pytest.raises(WorkerFailed, match=r"(?s)worker 1 of 1 .*code -9.*2 attempts.*blend"):
+            outcome(kill)
 
 
 @pytest.mark.medium

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from metarnn.training import Settings, Trainer
+from metarnn.training.metrics import read_lines
 from metarnn.training.position import Position
 from metarnn.training.progress import Lines, Report
 from tests.helpers.toy import QUICK, ToyModel, ToyTask, train
@@ -124,7 +125,7 @@ def test_tensorboard_gets_the_numbers_of_metrics(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     train(tmp_path / "run", replace(QUICK, steps=10, tensorboard=True))
-    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    lines = read_lines(tmp_path / "run" / "metrics.jsonl")
     written = [(n["step"], name, n[name]) for n in lines for name in n if name != "step"]
     assert seen == written
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from metarnn.study.study import Study
+from metarnn.training.metrics import read_lines
 from metarnn.training.progress import Progress
 
 # Embedded data of every task.
@@ -100,8 +100,8 @@ def _run(*arguments: str) -> None:
 
 def _loss(run: Path, name: str) -> float:
     """The loss on held-out data that a training recorded at its end."""
-    for line in reversed((run / "metrics.jsonl").read_text("utf-8").splitlines()):
-        value = json.loads(line).get(name)
+    for line in reversed(read_lines(run / "metrics.jsonl")):
+        value = line.get(name)
         if value is not None:
             return float(value)
     raise ValueError(f"{run} has no {name} in its metrics: did its training end?")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +15,7 @@ from metarnn.cells import check
 from metarnn.cli.table import print_table, say
 from metarnn.cli.train import parse
 from metarnn.graph import save, svg, text
-from metarnn.graph.files import make_folder, write
+from metarnn.graph.files import make_folder, write, write_document
 from metarnn.runs import tasks
 from metarnn.runs.rivals import beside
 from metarnn.runs.searched import (
@@ -171,7 +170,7 @@ def _run(
         keep=runs_of(entry, chosen, problem),
     )
     if world.is_first:
-        write(folder.path / "verdict.json", json.dumps(verdict.as_dict(), indent=1) + "\n")
+        write_document(folder.path / "verdict.json", verdict.as_dict())
         _print_judged(problem, verdict, folder)
         say(f"saved in {folder}: metarnn train {entry.name} --cell {folder.path / 'cell.json'}")
     return 0
@@ -247,7 +246,7 @@ def write_found(folder: Folder, found: Found, options: SearchOptions) -> None:
         "finalists": [score for _, score in found.finalists],
         "formula": text(graph).splitlines(),
     }
-    write(folder.path / "search.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    write_document(folder.path / "search.json", about)
 
 
 def print_verdict(verdict: Verdict) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ import tyro
 
 from metarnn.cells import check
 from metarnn.cli.table import say
-from metarnn.graph.files import write
+from metarnn.graph.files import write, write_document
 from metarnn.runs import tasks
 from metarnn.runs.rules import recorded_rules
 from metarnn.runs.tasks import PLACES, Common, Entry, Job
@@ -63,7 +62,7 @@ def parse(entry: Any, flags: Sequence[str], program: str = "") -> Any:
     base |= entry.presets[check.one_of("preset", preset, entry.presets)]
     source = f"preset {preset}"
     if found.config:
-        base |= _keys(entry, Path(found.config))
+        base |= _keys(entry, Path(found.config), edited=True)
         source = found.config
     if found.resume:
         folder = Folder(found.out or _latest(entry.name))
@@ -98,8 +97,8 @@ def _kind(place: str) -> dict[str, Any]:
     return {"action": "store_true"} if place == "resume" else {"default": ""}
 
 
-def _keys(entry: Any, path: Path) -> dict[str, Any]:
-    keys = config.read(path)
+def _keys(entry: Any, path: Path, *, edited: bool = False) -> dict[str, Any]:
+    keys = config.read(path, edited=edited)
     if (task := keys.pop("task", entry.name)) != entry.name:
         check.refuse("task", task, f"{entry.name!r}, in {path}")
     return keys
@@ -149,6 +148,11 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
         try:
             result = trainer.fit()
         except OSError as error:
+            if not folder.last.parent.is_dir():
+                raise OSError(
+                    f"{folder.last.parent} was removed while it was being trained into, and what "
+                    "was saved there with it. Train anew"
+                ) from error
             raise OSError(
                 f"{error}. Nothing saved before is lost: {_go_on(entry, folder)}"
             ) from None
@@ -179,7 +183,7 @@ def _conclude(
         print(printable(told), file=sys.stderr)
         return 128 + result.signal
     ended = {"reason": result.reason, "step": result.step}
-    write(folder.path / ENDED, json.dumps(ended) + "\n")
+    write_document(folder.path / ENDED, ended)
     say(f"ended after {result.step:,} steps, {clock(result.elapsed)} ({result.reason})")
     job.model.eval()
     split = entry.held_out(job)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import stat
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from metarnn.graph.sealed import DamagedError, seal, verify
 
 LARGEST_DOCUMENT = 64 * 2**20  # bytes of a JSON or TOML file: parsed it takes some 30 times as much
 LEFT = re.compile(r"\..+\.[a-z0-9_]{8}\.new|\.tmp[A-Za-z0-9]{6}")  # the second is safetensors'
@@ -27,16 +31,18 @@ def beside(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
             new.write_text("1 2 3")
     """
     path = Path(path)
-    handle, name = tempfile.mkstemp(".new", f".{path.name}.", path.parent)
+    start = f".{path.name}."
+    with _named(path, os.path.abspath(path.parent / start)):
+        handle, name = tempfile.mkstemp(".new", start, path.parent)
     os.close(handle)
     try:
-        yield Path(name)
-        with open(name, "rb") as file:
-            os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
+        with _named(path, name):
+            yield Path(name)
+            sync(name)
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(name)
@@ -44,10 +50,30 @@ def beside(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
     _sync_folder(path.parent)
 
 
+@contextmanager
+def _named(path: str | os.PathLike[str], temporary: str = "") -> Generator[None, None, None]:
+    """Name this file in an OSError that names none, or a temporary one that begins like this."""
+    try:
+        yield
+    except OSError as error:
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        ours = not names or any(name.startswith(temporary) for name in names if temporary)
+        if error.errno is None or not ours:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
 def write(path: str | os.PathLike[str], text: str) -> None:
     """Write a file beside its place, then rename it: nobody ever sees, or loses, half of one."""
     with beside(path) as new:
         new.write_text(text, encoding="utf-8")
+
+
+def write_document(
+    path: str | os.PathLike[str], content: Mapping[str, Any], *, indent: int | None = 1
+) -> None:
+    """Write an object as JSON with its checksum, which `document` verifies."""
+    write(path, json.dumps(seal(content), indent=indent, ensure_ascii=False) + "\n")
 
 
 def append_to(path: str | os.PathLike[str]) -> int:
@@ -62,6 +88,47 @@ def append_to(path: str | os.PathLike[str]) -> int:
         os.close(handle)
         raise OSError(f"{os.fspath(path)} is no plain file")
     return handle
+
+
+def append(path: str | os.PathLike[str], data: bytes) -> None:
+    """Add data to the end of a file; where not all of it can be written, the file stays as it was.
+
+    It may be lost with the power until `sync` has been called.
+    """
+    handle = append_to(path)
+    try:
+        with _named(path):
+            before = os.fstat(handle).st_size
+            try:
+                if os.write(handle, data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                os.ftruncate(handle, before)
+                raise
+    finally:
+        os.close(handle)
+
+
+def sync(path: str | os.PathLike[str]) -> None:
+    """Return once all that was written to a file is on the disk."""
+    with _named(path):
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name, or a copy of it where that does not work."""
+    if target.exists() and target.samefile(source):
+        return  # renaming one name of a file to another does nothing, and leaves both
+    with beside(target) as new:
+        try:
+            new.unlink()
+            os.link(source, new)
+        except OSError:
+            shutil.copyfile(source, new)
 
 
 def make_folder(path: Path) -> None:
@@ -117,10 +184,12 @@ def text(path: str | os.PathLike[str], most: int | None = None) -> str:
 
 
 def document(path: str | os.PathLike[str], most: int = LARGEST_DOCUMENT) -> Any:
-    """What a JSON file holds; a ValueError names the file where it is not one."""
+    """What a JSON file holds; a ValueError names the file where it is not one, or is damaged."""
     found = text(path, most)
     try:
-        return json.loads(found)
+        return verify(json.loads(found))
+    except DamagedError as error:
+        raise DamagedError(f"{os.fspath(path)} {error}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)} is not JSON: {error}") from None
 

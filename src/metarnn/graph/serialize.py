@@ -19,6 +19,7 @@ from metarnn.graph.check import (
 from metarnn.graph.files import text as read_text
 from metarnn.graph.files import write
 from metarnn.graph.graph import Graph, Node
+from metarnn.graph.sealed import KEY, DamagedError, seal, verify
 
 FORMAT, VERSION = "metarnn-cell", 1
 LONGEST = 16 * 2**20  # characters of a document
@@ -76,6 +77,10 @@ def from_json(text: str) -> Graph:
         raise
     except (ValueError, RecursionError) as error:
         raise GraphError(f"the document is not JSON: {error}") from None
+    try:
+        document = verify(document)
+    except (DamagedError, RecursionError) as error:
+        raise GraphError(f"the document {error}") from None
     _fields("the document", document, FIELDS)
     if document["format"] != FORMAT:
         refuse("the document", f"has the format {shown(document['format'])}", repr(FORMAT))
@@ -103,7 +108,9 @@ def from_json(text: str) -> Graph:
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write a graph to a file: beside it, then renamed, so that no half of one is ever there."""
-    write(path, to_json(graph))
+    text = to_json(graph)
+    checksum = seal(json.loads(text))[KEY]
+    write(path, text.replace("{\n", f'{{\n  "{KEY}": "{checksum}",\n', 1))
 
 
 def read(path: str | os.PathLike[str]) -> Graph:

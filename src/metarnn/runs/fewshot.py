@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from metarnn.cells import check
-from metarnn.graph.files import document, write
+from metarnn.graph.files import document, write_document
 from metarnn.meta import Learner
 from metarnn.runs.tasks import Common, Job, chosen, fitting
 from metarnn.tasks.fewshot import (
@@ -109,7 +108,7 @@ class FewShotEntry:
         return fitting(lambda: build_learner(tasks, options), folder)
 
     def save(self, job: Job[Config], folder: Folder) -> None:
-        write(folder.path / FAMILY, json.dumps(job.task.family.state(), ensure_ascii=False))
+        write_document(folder.path / FAMILY, job.task.family.state(), indent=None)
 
     def held_out(self, job: Job[Config]) -> str:
         return "test"

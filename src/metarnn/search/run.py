@@ -100,6 +100,8 @@ class Search:
             except Interrupted:
                 self._save()
                 raise
+        if self.folder is not None and self.world.is_first:
+            self.folder.drop_earlier()
         return self._found()
 
     def _search(self) -> None:
@@ -181,7 +183,7 @@ class Search:
             "finalists": [list(choices) for choices in self.finalists],
             "scores": list(self.scores),
             "looked": self._looked,
-            "metrics": self.metrics.size,
+            "metrics": self.metrics.saved(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -200,10 +202,11 @@ class Search:
     def resume(self) -> bool:
         """Go on from the folder's last checkpoint; False if there is none yet."""
         assert self.folder is not None
-        if not self.folder.last.exists():
+        state = self.folder.read_last(self.progress.say)
+        if state is None:
             return False
         try:
-            self.load_state_dict(checkpoint.load(self.folder.last))
+            self.load_state_dict(state)
         except (
             LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError,
         ) as error:  # fmt: skip
@@ -217,4 +220,4 @@ class Search:
             return
         state = self.state_dict()
         if self.world.is_first:
-            checkpoint.save(self.folder.last, state)
+            self.folder.save_last(state)

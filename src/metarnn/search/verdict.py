@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from metarnn.cells import Cell, cell, check
-from metarnn.graph.files import document, make_folder, write
+from metarnn.graph.files import document, make_folder, write_document
 from metarnn.search.problem import Problem, Unit
 from metarnn.tasks.language.model import count_parameters, solve_width
 from metarnn.tasks.task import COUNTS, Measure, measure_of
@@ -291,7 +290,7 @@ def _trained(
             own = problem.whole.evaluate(model.eval(), problem.held_out) if world.is_first else {}
         scores = {**world.tell(own), VALID: result.best}
     if known is not None and world.is_first:
-        write(known, json.dumps(scores))
+        write_document(known, scores)
         assert folder is not None
         folder.drop_checkpoints()
     return scores, size

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -27,6 +27,13 @@ from metarnn.training.world import find_device
 
 LOOK = 0.2  # seconds from one look at whether someone asked to stop to the next
 PATIENCE = 3.0  # seconds in which a worker may end by itself
+ATTEMPTS = 3  # at one trial, each by a worker of its own, before it is given up
+# A worker hangs after so many times the seconds that an update took in the slowest trial, or that
+# starting took, but not before LEAST, in which a compiler that hangs is given up. Where nothing was
+# measured yet, after UNKNOWN.
+SLOWER, LEAST, UNKNOWN = 20, 200.0, 3600.0
+
+log = logging.getLogger(__name__)
 
 
 class WorkerFailed(ValueError):
@@ -39,12 +46,19 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     task: _Task | None = None
+    waited: float = 0.0  # seconds that were spent listening to it since it last said something
+    ready: bool = False  # it has the problem
 
 
 @dataclass
 class _Task:
     trial: Trial
     outcome: Outcome | None = None
+    attempts: int = 0
+
+    @property
+    def updates(self) -> int:
+        return max(self.trial.settings.steps, 1)
 
 
 class Workers:
@@ -54,7 +68,9 @@ class Workers:
             found = Search(make_problem(), space, settings, options, workers=workers).run()
 
     Which worker tries what, and how long that takes, changes nothing: outcomes are asked for in the
-    order in which trials began. Workers end with this process, whatever becomes of it.
+    order in which trials began. A worker that dies or hangs is replaced, and its trial run again by
+    another; after three attempts that is a WorkerFailed. Workers end with this process, whatever
+    becomes of it.
 
     Args:
         make: makes the problem, called once in each worker; a function of a module, since other
@@ -70,6 +86,8 @@ class Workers:
         self.ahead = count + (count + 1) // 2
         self._workers: list[_Worker] = []
         self._queue: deque[_Task] = deque()
+        self._pace = 0.0  # seconds an update took, with all that a trial takes beside, at most
+        self._start_up = 0.0  # seconds until a worker was ready, at most
 
     def __enter__(self) -> Workers:
         return self
@@ -90,7 +108,7 @@ class Workers:
             while task.outcome is None:
                 halt()
                 try:
-                    self._listen()
+                    self._listen(halt)
                 except WorkerFailed:
                     halt()  # a signal that ends this process may have reached the worker first
                     raise
@@ -108,14 +126,19 @@ class Workers:
 
     def _feed(self) -> None:
         while len(self._workers) < min(self.count, len(self._queue) + len(self._busy())):
-            self._workers.append(self._start(len(self._workers) + 1))
-        for worker in self._workers:
-            if worker.task is None and self._queue:
-                worker.task = self._queue.popleft()
-                try:
-                    worker.connection.send(worker.task.trial)
-                except OSError:
-                    self._died(worker)
+            numbers = {worker.number for worker in self._workers}
+            free = next(k for k in range(1, self.count + 1) if k not in numbers)
+            self._workers.append(self._start(free))
+        for worker in [worker for worker in self._workers if worker.task is None]:
+            if not self._queue:
+                return
+            worker.task = self._queue.popleft()
+            worker.waited = 0.0
+            worker.task.attempts += 1
+            try:
+                worker.connection.send(worker.task.trial)
+            except OSError:
+                self._replace(worker, "ended by itself")
 
     def _busy(self) -> list[_Worker]:
         return [worker for worker in self._workers if worker.task is not None]
@@ -130,30 +153,62 @@ class Workers:
         theirs.close()  # so that what we read ends when the worker does
         return _Worker(number, process, ours)
 
-    def _listen(self) -> None:
+    def _listen(self, halt: Callable[[], None]) -> None:
         """Take in what workers have to say, for a moment, and give them more to do."""
+        began = time.monotonic()
         busy = {worker.connection: worker for worker in self._busy()}
         for connection in wait(list(busy), LOOK):
-            worker = busy[connection]  # pyright: ignore[reportArgumentType]
+            worker = busy.pop(connection)  # pyright: ignore[reportArgumentType]
             try:
                 said = worker.connection.recv()
             except (EOFError, OSError):
-                self._died(worker)
+                halt()  # a signal that ends this process may have reached the worker first
+                self._replace(worker, "ended by itself")
+                continue
+            if said is None:
+                self._start_up = max(self._start_up, worker.waited + time.monotonic() - began)
+                worker.ready, worker.waited = True, 0.0
+                continue
             task, worker.task = worker.task, None
             if isinstance(said, str):
                 raise WorkerFailed(f"worker {worker.number} failed:\n{said}")
             assert task is not None
-            task.outcome = said
+            task.outcome, seconds = said
+            self._pace = max(self._pace, seconds / task.updates)
+        # While this process stands still, stopped or at other work, so may the workers.
+        listened = min(time.monotonic() - began, 2 * LOOK)
+        for worker in busy.values():
+            assert worker.task is not None
+            worker.waited += listened
+            if worker.waited > self._limit(worker):
+                self._replace(worker, f"said nothing for {worker.waited:,.0f} s")
         self._feed()
 
-    def _died(self, worker: _Worker) -> NoReturn:
-        worker.process.join(PATIENCE)
+    def _limit(self, worker: _Worker) -> float:
+        """Seconds of silence after which a worker hangs."""
         assert worker.task is not None
-        raise WorkerFailed(
-            f"worker {worker.number} of {self.count} ended by itself, with exit code "
-            f"{worker.process.exitcode}, on the unit\n{_described(worker.task.trial)}\n"
-            "Where memory is short, take fewer --workers; --resume goes on from here."
-        )
+        usual = self._pace * worker.task.updates if worker.ready else self._start_up
+        return max(SLOWER * usual, LEAST) if usual else UNKNOWN
+
+    def _replace(self, worker: _Worker, why: str) -> None:
+        """End a worker, and have its trial run again; a WorkerFailed after too many attempts."""
+        task = worker.task
+        assert task is not None
+        worker.process.join(PATIENCE if "ended" in why else 0.0)
+        worker.process.kill()
+        worker.process.join()
+        code = worker.process.exitcode
+        worker.connection.close()
+        self._workers.remove(worker)
+        why = f"worker {worker.number} of {self.count} {why} (exit code {code})"
+        if task.attempts >= ATTEMPTS:
+            raise WorkerFailed(
+                f"{why}, in the last of {ATTEMPTS} attempts at the unit\n"
+                f"{_described(task.trial)}\n"
+                "Where memory is short, take fewer --workers; --resume goes on from here."
+            )
+        log.warning("%s: a new one runs its trial again", why)
+        self._queue.appendleft(task)
 
 
 def end(processes: Iterable[BaseProcess]) -> None:
@@ -201,10 +256,15 @@ def _work(connection: Connection, make: Callable[[], Problem]) -> None:
         except (EOFError, OSError):
             return
         said: Any
+        began = time.monotonic()
         try:
-            problem = make() if problem is None else problem
+            if problem is None:
+                problem = make()
+                connection.send(None)
+                began = time.monotonic()
             device = find_device(trial.settings.device)
-            said = trial.run(problem, World(device=device))
+            outcome = trial.run(problem, World(device=device))
+            said = outcome, time.monotonic() - began
         except Interrupted:
             return
         except Exception:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from metarnn.tasks.split import Split
 from metarnn.training import Folder, Settings, Trainer, checkpoint, config
 from metarnn.training.guard import NotFinite
 from metarnn.training.interrupt import Interrupted
+from metarnn.training.metrics import read_lines
 from metarnn.training.position import Position
 from metarnn.training.progress import Progress
 from metarnn.training.world import World
@@ -208,8 +208,7 @@ def sample(task: Any) -> Any:
 def curve_of(metrics: Path, updates: bool) -> list[tuple[float, float]]:
     """The learning curve in a run's metrics: (time, score) of each validation."""
     curve = []
-    for text in metrics.read_text("utf-8").splitlines() if metrics.exists() else ():
-        line = json.loads(text)
+    for line in read_lines(metrics) if metrics.exists() else ():
         scores = [v for name, v in line.items() if name.startswith("valid_")]
         if scores and "seconds" in line:
             score = math.inf if scores[0] is None else float(scores[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import html
 import importlib
-import json
 import os
 import platform
 import shutil
@@ -22,7 +21,7 @@ from torch import nn
 
 from metarnn import __version__
 from metarnn.cells import check
-from metarnn.graph.files import beside, document, write
+from metarnn.graph.files import beside, document, write_document
 from metarnn.runs.tasks import Run, open_run
 from metarnn.search.verdict import Verdict
 from metarnn.study import samples
@@ -275,7 +274,7 @@ class Study:
     def note(self, **decided: Any) -> None:
         """Write down what was decided, and how much time was spent."""
         self.about |= {**decided, "seconds": round(self.spent, 1)}
-        write(self.path / LEARN, json.dumps(self.about, indent=1, ensure_ascii=False) + "\n")
+        write_document(self.path / LEARN, self.about)
 
     def decide(self, stage: str, decision: str, reason: str, **figures: Any) -> str:
         """Store a decision with its reason and figures; return it as a line of text."""
@@ -308,7 +307,7 @@ class Study:
         self.note(stages=[{"name": n, "seconds": s} for n, s in stages.items()])
 
     def keep_verdict(self, verdict: Mapping[str, Any]) -> None:
-        write(self.path / VERDICT, json.dumps(verdict, indent=1) + "\n")
+        write_document(self.path / VERDICT, verdict)
 
     def promote(self, run: Path) -> None:
         """Make the run of one training that of the whole study; last what makes it one."""

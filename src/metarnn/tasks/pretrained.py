@@ -6,18 +6,18 @@ A run folder is such a folder too.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import nn
 
 from metarnn.cells import check
 from metarnn.graph import save as save_graph
 from metarnn.graph import trace_cell
-from metarnn.graph.files import beside, document, write
+from metarnn.graph.files import beside, content, document, write_document
+from metarnn.graph.sealed import KEY, ZEROS, DamagedError, seal_tensors, verify_tensors
 from metarnn.layers import Recurrent
 from metarnn.tasks.affordable import affordable
 from metarnn.tasks.unit import CELL_FILES, FILE, META, moved, saved
@@ -46,7 +46,7 @@ def describe(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     for name, layer in getattr(model, "cells", {"cell": first}).items():
         save_graph(trace_cell(saved(options[name], layer)), folder / CELL_FILES[name])
         options[name] = moved(options[name], CELL_FILES[name])
-    write(folder / MODEL, json.dumps({**description, "options": options}, indent=1) + "\n")
+    write_document(folder / MODEL, {**description, "options": options})
 
 
 def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
@@ -64,7 +64,8 @@ def save_pretrained(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     describe(model, folder)
     weights = {name: w.detach().cpu().contiguous() for name, w in model.state_dict().items()}
     with beside(Path(folder) / WEIGHTS) as new:
-        new.write_bytes(save(weights))
+        new.write_bytes(save(weights, {"format": "pt", KEY: ZEROS.decode()}))
+        seal_tensors(new)
 
 
 def from_pretrained(source: str | os.PathLike[str]) -> nn.Module:
@@ -80,8 +81,13 @@ def from_pretrained(source: str | os.PathLike[str]) -> nn.Module:
         )
     if not (folder / WEIGHTS).is_file():
         raise ValueError(f"{folder / WEIGHTS} is no plain file")
+    data = content(folder / WEIGHTS)
     try:
-        weights = load_file(folder / WEIGHTS)
+        verify_tensors(data)
+    except DamagedError as error:
+        raise DamagedError(f"{folder / WEIGHTS} is damaged: {error}") from None
+    try:
+        weights = load(data)
         model.load_state_dict(weights)
     except (RuntimeError, SafetensorError, ValueError, KeyError) as error:
         raise ValueError(f"{folder / WEIGHTS} does not fit {folder / MODEL}: {error}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from metarnn.graph.files import document, write
+from metarnn.graph.files import document, write_document
 from metarnn.tasks.task import COUNTS, Measure
 
 FILE = "baselines.json"
@@ -155,7 +154,7 @@ def simple_rules(
         entries[key] = {"split": split, **own, "skipped": skipped, "seconds": seconds}
         kept = dict(list(entries.items())[-ENTRIES:])
         with suppress(OSError):  # a folder that may only be read
-            write(path, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+            write_document(path, kept)
     return scores
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from metarnn.cells import check
-from metarnn.graph.files import document, write
+from metarnn.graph.files import document, write_document
 
 FILE = "split.json"
 Piece = bytes | memoryview
@@ -48,7 +47,7 @@ class Split:
         """Store the split, or refuse one that differs from the one a run has begun with."""
         if begun or (folder / FILE).exists():
             self.verify(folder, data)
-        write(folder / FILE, json.dumps(self.parts, indent=1) + "\n")
+        write_document(folder / FILE, self.parts)
 
     def verify(self, folder: Path, data: str) -> None:
         """Refuse to go on with other examples than the run in this folder was trained on."""

@@ -18,12 +18,13 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from metarnn.graph import sealed
 from metarnn.graph.files import beside, content
+from metarnn.graph.sealed import KEY, LONGEST_HEADER, ZEROS
 from metarnn.training.tree import flatten, parse, unflatten
 
 FORMAT, VERSION = "metarnn-checkpoint", 1
-KEY = "metarnn"  # under which the header holds the JSON
-LONGEST_HEADER = 100_000_000  # bytes, as safetensors has it
+STATE = "metarnn"  # under which the header holds the JSON
 
 
 class CheckpointError(ValueError):
@@ -49,7 +50,7 @@ def save(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
     tensors: dict[str, Tensor] = {}
     plain = flatten(dict(state), "", tensors)
     header = {"format": FORMAT, "version": VERSION, "state": plain}
-    _write(path, tensors, {KEY: json.dumps(header)})
+    _write(path, tensors, {STATE: json.dumps(header)})
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     tensors, metadata = _read(path)
     name = os.fspath(path)
     try:
-        document = json.loads(metadata.get(KEY, "null"))
+        document = json.loads(metadata.get(STATE, "null"))
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise CheckpointError(f"{name} is no checkpoint of metarnn, only tensors")
         if document.get("version") != VERSION:
@@ -89,9 +90,10 @@ def _write(
     ready = _apart({name: t.detach().to("cpu").contiguous() for name, t in tensors.items()})
     with beside(path) as new:
         try:
-            save_file(ready, new, metadata)
+            save_file(ready, new, {**metadata, KEY: ZEROS.decode()})
         except SafetensorError as error:
             raise OSError(f"cannot write {os.fspath(path)}: {error}") from None
+        sealed.seal_tensors(new)
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -102,7 +104,9 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, st
         _check_size(path)
         # Read at once: safe_open opens a file twice, between which a training may put a new one
         # there.
-        return parse(content(path))
+        data = content(path)
+        sealed.verify_tensors(data)
+        return parse(data)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{name} is damaged: {error}") from None
 

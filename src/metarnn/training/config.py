@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from metarnn.graph.files import text, write
+from metarnn.graph.sealed import KEY, DamagedError, seal, verify
 from metarnn.tasks.typed import typed
 
 T = TypeVar("T")
@@ -36,12 +37,18 @@ def to_toml(settings: Any, without: Collection[str] = ()) -> str:
 
 
 def save(path: Path, task: str, settings: Any, without: Collection[str] = ()) -> None:
-    """Write the settings of a run, first what its task is."""
-    write(path, f"task = {_value(task)}\n" + to_toml(settings, without))
+    """Write the settings of a run, first their checksum and what its task is."""
+    toml = f"task = {_value(task)}\n" + to_toml(settings, without)
+    write(path, f'{KEY} = "{seal(tomllib.loads(toml))[KEY]}"\n{toml}')
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The keys of a TOML file; a ValueError names the file where it is not one."""
+def read(path: str | os.PathLike[str], *, edited: bool = False) -> dict[str, Any]:
+    """The keys of a TOML file; a ValueError names the file where it is not one.
+
+    Args:
+        edited: whether a file that no longer fits its checksum is read, as one that a user hands
+            over
+    """
     try:
         found = text(path, LARGEST_TOML)
     except FileNotFoundError:
@@ -49,7 +56,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     if "." * MOST_DOTS in re.sub(r"[\w\s-]+", "", STRINGS.sub("", found)):
         raise ValueError(f"{os.fspath(path)}: expected keys with less than {MOST_DOTS} dots")
     try:
-        return tomllib.loads(found)
+        keys = tomllib.loads(found)
+        return {key: keys[key] for key in keys if key != KEY} if edited else verify(keys)
+    except DamagedError as error:
+        raise DamagedError(f"{os.fspath(path)} {error}") from None
     except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         raise ValueError(f"{os.fspath(path)} is not TOML: {error}") from None
 

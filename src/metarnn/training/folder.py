@@ -2,7 +2,7 @@
 
 config.toml               everything that was set
 metrics.jsonl             one line each time something was measured
-checkpoints/last.safetensors, best.safetensors
+checkpoints/last.safetensors, best.safetensors, and earlier.safetensors, the one before the last
 model.safetensors         the best weights, or the average of them that scored best
 cell.json, …              what the task adds
 """
@@ -14,11 +14,14 @@ import fcntl
 import os
 import shutil
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from metarnn.graph.files import append_to, beside, make_folder, tidy
+from metarnn.graph.files import append_to, link, make_folder, tidy
+from metarnn.training import checkpoint
+from metarnn.training.checkpoint import CheckpointError
 from metarnn.training.interrupt import Interrupted
 
 
@@ -35,6 +38,7 @@ class Folder:
         self.metrics = self.path / "metrics.jsonl"
         self.model = self.path / "model.safetensors"
         self.last = self.path / "checkpoints" / "last.safetensors"
+        self.earlier = self.path / "checkpoints" / "earlier.safetensors"
         self.best = self.path / "checkpoints" / "best.safetensors"
 
     def __str__(self) -> str:
@@ -81,9 +85,9 @@ class Folder:
                 raise FolderError(
                     f"{self} is being trained into by {holder}. Wait for it, or give another --out"
                 ) from None
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-            lock.flush()
+            with suppress(OSError):  # of use to others only
+                os.ftruncate(lock.fileno(), 0)
+                os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
             tidy(self.path)
             try:
                 yield
@@ -92,7 +96,8 @@ class Folder:
             except Exception:
                 self._remove(new)
                 raise
-            lock.truncate(0)
+            with suppress(OSError):
+                os.ftruncate(lock.fileno(), 0)
 
     def _remove(self, new: list[Path]) -> None:
         """Remove this folder and its parent, as far as they are new and hold nothing of use."""
@@ -106,13 +111,34 @@ class Folder:
         """Remove the optimizer states of a training that nothing will resume."""
         shutil.rmtree(self.last.parent, ignore_errors=True)
 
+    def save_last(self, state: Mapping[str, Any]) -> None:
+        """Write the last checkpoint; the one before it is kept."""
+        if self.last.exists():
+            link(self.last, self.earlier)
+        checkpoint.save(self.last, state)
+
+    def read_last(self, say: Callable[[str], None]) -> dict[str, Any] | None:
+        """The last checkpoint; where it is damaged, the one before, and that is said.
+
+        None where there is none yet.
+        """
+        if not self.last.exists():
+            return None
+        try:
+            return checkpoint.load(self.last)
+        except CheckpointError as error:
+            try:
+                state = checkpoint.load(self.earlier)
+            except (OSError, CheckpointError):
+                raise error from None
+            say(f"{error}. The checkpoint before it takes its place")
+            link(self.earlier, self.last)
+            return state
+
+    def drop_earlier(self) -> None:
+        """Remove the checkpoint before the last one, of a training that came to its end."""
+        self.earlier.unlink(missing_ok=True)
+
     def keep_as_best(self) -> None:
         """The last checkpoint is the best one too: one file under two names, where that works."""
-        if self.best.exists() and self.best.samefile(self.last):
-            return  # renaming one name of a file to another does nothing, and leaves both
-        with beside(self.best) as new:
-            try:
-                new.unlink()
-                os.link(self.last, new)
-            except OSError:
-                shutil.copyfile(self.last, new)
+        link(self.last, self.best)

@@ -137,6 +137,8 @@ class Trainer:
         self.metrics.close()
         if reason not in UNFINISHED:
             self._take_best()
+            if self.folder is not None and self.world.is_first:
+                self.folder.drop_earlier()
         p = self.at
         number = self.interruption.signal
         return Result(reason, p.step, p.best, p.best_step, p.elapsed, number)
@@ -378,7 +380,7 @@ class Trainer:
         if self.settings.spike:
             self._good = pack(state)
         if self.world.is_first:
-            checkpoint.save(self.folder.last, state)
+            self.folder.save_last(state)
             if best:
                 self._write_best()
         self._saved = (self.at.step, self.at.validated)
@@ -406,7 +408,7 @@ class Trainer:
             "average": self.average.state_dict(),
             "position": asdict(self.at),
             "sums": self.means.state_dict(self.world),
-            "metrics": self.metrics.size,
+            "metrics": self.metrics.saved(),
             "spikes": self.spikes.state,
             **self.parts.state_dict(self.world),
             "random": self.world.gather(generators.states()),
@@ -433,9 +435,10 @@ class Trainer:
     def resume(self) -> bool:
         """Go on from the folder's last checkpoint; False if there is none yet."""
         assert self.folder is not None
-        if not self.folder.last.exists():
+        state = self.folder.read_last(self.progress.say)
+        if state is None:
             return False
-        self.load_state_dict(checkpoint.load(self.folder.last))
+        self.load_state_dict(state)
         if self.at.best_step and self.at.best_step == self.at.validated == self.at.step:
             # Perhaps the process ended between the last checkpoint and these.
             self._keep_best()

@@ -25,6 +25,12 @@ TS = """#comment
 1.0,2.0,?:4,5,6:walk
 7:8:run
 """
+TIMED = """@timestamps true
+@classLabel true walk run
+@data
+(0,1):(0,2):walk
+(0,1):run
+"""
 
 
 def write(path, text):
@@ -53,7 +59,21 @@ def test_ts_with_times(tmp_path):
     assert dates.label == "b"
 
 
-@pytest.mark.parametrize("line", ["1,x,3:walk", "(1,2:walk", "walk"])
+def test_another_number_of_dimensions_is_named_with_its_line(tmp_path):
+    for text, line in ((TS + "1:walk\n", 12), (TIMED, 5)):
+        path = write(tmp_path / "Toy.ts", text)
+        why = rf"Toy\.ts, line {line}: it has 1 dimension, and the first example has 2"
+        with pytest.raises(ValueError, match=why):
+            formats.read(path)
+
+
+def test_too_few_examples_for_a_test_are_refused(tmp_path):
+    path = write(tmp_path / "Toy.ts", TS)
+    with pytest.raises(ValueError, match=r"Toy\.ts has 2 examples, too few"):
+        load(str(path))
+
+
+@pytest.mark.parametrize("line", ["1,x,3:walk", "(1,2:walk", "walk", "1:2:swim"])
 def test_a_damaged_line_is_named(line, tmp_path):
     path = write(tmp_path / "Toy.ts", TS + line + "\n")
     with pytest.raises(ValueError, match="line 12"):

@@ -64,6 +64,11 @@ def load(
         return Dataset(scheme, {"all": scheme.number(_labelled(found["all"]))})
     labelled = {name: _labelled(examples) for name, examples in found.items()}
     places = _divided(labelled, kind, split, seed)
+    if "all" in labelled and _shares(split)[2] and not len(places["test"][1]):
+        raise ValueError(
+            f"{data} has {len(labelled['all'])} examples, too few to hold some out for the test: "
+            "one of each class stays in training. Add examples"
+        )
     if scheme is None:
         source, numbers = places.get("train", ("train", []))
         scheme = Scheme.of(kind, _labelled([labelled[source][k] for k in numbers]))

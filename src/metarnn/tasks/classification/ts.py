@@ -35,6 +35,7 @@ def read_ts(path: Path) -> Found:
             continue
         try:
             examples.append(_ts_case(line, header))
+            _check_like_first(examples[-1], examples[0], header)
         except ValueError as error:
             raise wrong(path, at, str(error)) from None
     if not data:
@@ -62,6 +63,19 @@ def _ts_case(line: str, header: dict[str, list[str]]) -> Example:
     for channel, values in enumerate(rows):
         x[: len(values), channel] = values
     return Example(x, label.strip() or None if label.strip() != "?" else None)
+
+
+def _check_like_first(example: Example, first: Example, header: dict[str, list[str]]) -> None:
+    """Refuse another number of dimensions than the first example has, and a label of no class."""
+    dimensions = np.shape(example.x)[1]
+    if dimensions != np.shape(first.x)[1]:
+        raise ValueError(
+            f"it has {dimensions} dimension{'s' * (dimensions != 1)}, and the first example has "
+            f"{np.shape(first.x)[1]}: expected as many in each, with colons between them"
+        )
+    classes = header.get("classlabel", [])[1:]
+    if classes and example.label is not None and example.label not in classes:
+        raise ValueError(f"the label {example.label!r}: expected one of @classLabel, {classes}")
 
 
 def _ts_timed(line: str, labelled: bool) -> tuple[list[dict[float, float]], str | None]:

@@ -232,6 +232,8 @@ def _build(
             about[name] = {"unknown": split.unknown, "documents": split.tokens.documents}
         (beside / "corpus.json").write_text(json.dumps(about), encoding="utf-8")
         (beside / LOCK).unlink()
+        for path in (*beside.iterdir(), beside):
+            files.sync(path)
         try:
             os.rename(beside, folder)
         except OSError:

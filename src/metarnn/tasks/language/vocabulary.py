@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from metarnn.cells import check
-from metarnn.graph.files import document, write
+from metarnn.graph.files import document, write_document
 
 SPECIAL = ("<unk>", "<pad>", "<bos>", "<eos>")
 UNK, PAD, BOS, EOS = range(4)
@@ -171,7 +170,7 @@ class Vocabulary:
         return {"format": "metarnn vocabulary", "level": self.level, "tokens": list(self.tokens)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        write(path, json.dumps(self.document(), ensure_ascii=False) + "\n")
+        write_document(path, self.document(), indent=None)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Vocabulary:

@@ -19,6 +19,7 @@ from metarnn.layers import (
     MinLSTM,
     Recurrent,
 )
+from metarnn.study import Study, learn
 
 __all__ = [
     "GRU",
@@ -36,10 +37,12 @@ __all__ = [
     "MinGRU",
     "MinLSTM",
     "Recurrent",
+    "Study",
     "Theta",
     "cell",
     "cells",
     "explain",
     "hyper",
+    "learn",
     "meta",
 ]

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from metarnn.search import known
-from metarnn.search.verdict import RIVALS, Row, Verdict, VerdictOptions, compare, judge
+from metarnn.search.verdict import RIVALS, Contender, Row, Verdict, VerdictOptions, compare, judge
 from metarnn.tasks.task import Measure
 from metarnn.training import Settings
 from metarnn.training.interrupt import Interrupted
@@ -88,3 +88,12 @@ def test_large_is_good_where_the_task_says_so():
 def test_a_unit_that_ran_off_loses():
     assert compare([float("inf"), 1.0], [2.0, 2.1])[0] == "loses to"
     assert compare([1.0, 1.1], [float("inf"), 2.1])[0] == "beats"
+
+
+@pytest.mark.medium
+def test_a_planted_better_unit_wins_though_it_does_not_come_first():
+    units = {"elman": Contender("elman"), "planted": Contender("cell.json", known.GRU.cell)}
+    settings = Settings(batch=16, lr=0.02, validate_every=50)
+    options = VerdictOptions(seeds=2, verdict_steps=100)
+    verdict = judge(planted.problem(known.GRU, sequences=32), units, 600, settings, options)
+    assert verdict.against("planted", "elman")[0] == "beats"

@@ -56,12 +56,12 @@ class Scripted:
         self._train(max(self.spent, updates * PACE))
         return PACE
 
-    def advance(self, until):
+    def advance(self, since, until):
         for share in (0.5, 1.0):
             self._train(self.spent + (until - self.spent) * share)
             self._score()
 
-    def finish(self, end, checks, done):
+    def finish(self, since, end, checks, done):
         self._train(end)
         self._score()
 

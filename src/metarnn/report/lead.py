@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from metarnn.report.materials import Judged, Materials
-from metarnn.search.ranking import called, listed
-from metarnn.search.verdict import Row, compare
+from metarnn.search.verdict import FOUND, RANDOM, Row, compare
 
 
 def lead(every: Sequence[Materials], sizes: Mapping[str, int]) -> str:
@@ -65,3 +64,22 @@ def _run_in_words(found: Materials, size: int | None) -> str:
     metric, value = next(iter(best.items()))
     steps = f" after {best['step']:,.0f} updates" if "step" in best else ""
     return f"{what[0].upper()}{what[1:]} reaches {metric} {value:.4f} in validation{steps}."
+
+
+def called(unit: str) -> str:
+    """A unit of a verdict in a sentence.
+
+    >>> called("found"), called("lstm"), called("Mogrifier-GRU, lr × 2")
+    ('the found unit', 'LSTM', 'Mogrifier-GRU, lr × 2')
+    """
+    known = {FOUND: "the found unit", RANDOM: "the best random unit", "lstm": "LSTM", "gru": "GRU"}
+    return known.get(unit, unit)
+
+
+def listed(items: Sequence[str]) -> str:
+    """
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    *begin, last = items
+    return f"{', '.join(begin)} and {last}" if begin else last

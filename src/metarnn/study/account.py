@@ -42,7 +42,7 @@ def summary(
     """
     seconds, updates = trained
     said = [
-        f"{winner[0].upper()}{winner[1:]} is kept: {measure.name} {scores[measure.name]:.4f} on "
+        f"{winner} is kept: {measure.name} {scores[measure.name]:.4f} on "
         f"{split}, after {clock(seconds)} of training ({updates:,} updates)."
     ]
     if rules is not None and (sentence := rules.sentence(scores, "the model that was kept")):

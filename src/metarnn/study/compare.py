@@ -106,7 +106,7 @@ class _Comparison:
             runner.adopt(self.run_of_winner.folder)
             return runner
         self.progress.say(f"{rival.name}, seed {seed}: {self._words()} of training")
-        runner.finish(self.length, CHECKS, lambda runner: False)
+        runner.finish(0.0, self.length, CHECKS, lambda runner: False)
         return runner
 
     def _words(self) -> str:

@@ -14,8 +14,8 @@ from metarnn.tasks.unit import META, MOGRIFIER
 class Contender:
     """A configuration in a race: what it changes of the study's common settings.
 
-    >>> Contender("gru", {"cell": "gru"}).folder
-    'gru'
+    >>> Contender("GRU, lr × 2", {"cell": "gru"}, {"lr": 2.0}).folder
+    'GRU,-lr-×-2'
 
     Attributes:
         name: unique in its race
@@ -41,39 +41,39 @@ class Contender:
         return {**scaled, **most, **self.settings}
 
 
-GRU, LSTM = Contender("gru", {"cell": "gru"}), Contender("lstm", {"cell": "lstm"})
+GRU, LSTM = Contender("GRU", {"cell": "gru"}), Contender("LSTM", {"cell": "lstm"})
 
 # In the order in which they are worth trying: a short race takes the first of them. The order is by
 # the regret on the data sets of docs/learn.md, where each was trained to the end.
 PORTFOLIOS: Mapping[str, Sequence[Contender]] = {
     "lm": (
-        Contender("mogrifier gru, lr × 2", {"cell": f"{MOGRIFIER}gru"}, {"lr": 2.0}),
+        Contender("Mogrifier-GRU, lr × 2", {"cell": f"{MOGRIFIER}gru"}, {"lr": 2.0}),
         GRU,
         LSTM,
-        Contender("mogrifier lstm, lr × 2", {"cell": f"{MOGRIFIER}lstm"}, {"lr": 2.0}),
-        Contender("mogrifier gru", {"cell": f"{MOGRIFIER}gru"}),
-        Contender("generated gru", {"cell": f"{META}gru"}),
-        Contender("mingru, lr × 2", {"cell": "mingru", "layers": 2}, {"lr": 2.0}),
+        Contender("Mogrifier-LSTM, lr × 2", {"cell": f"{MOGRIFIER}lstm"}, {"lr": 2.0}),
+        Contender("Mogrifier-GRU", {"cell": f"{MOGRIFIER}gru"}),
+        Contender("GRU with generated weights", {"cell": f"{META}gru"}),
+        Contender("minGRU, lr × 2", {"cell": "minGRU", "layers": 2}, {"lr": 2.0}),
     ),
     "translation": (
         GRU,
         LSTM,
-        Contender("gru, lr × 2", {"cell": "gru"}, {"lr": 2.0}),
-        Contender("mogrifier gru", {"cell": f"{MOGRIFIER}gru"}),
-        Contender("generated gru", {"cell": f"{META}gru"}),
+        Contender("GRU, lr × 2", {"cell": "gru"}, {"lr": 2.0}),
+        Contender("Mogrifier-GRU", {"cell": f"{MOGRIFIER}gru"}),
+        Contender("GRU with generated weights", {"cell": f"{META}gru"}),
     ),
     "classification": (
         GRU,
         LSTM,
-        Contender("mogrifier gru", {"cell": f"{MOGRIFIER}gru"}),
-        Contender("generated gru", {"cell": f"{META}gru"}),
-        Contender("mingru", {"cell": "mingru"}),
+        Contender("Mogrifier-GRU", {"cell": f"{MOGRIFIER}gru"}),
+        Contender("GRU with generated weights", {"cell": f"{META}gru"}),
+        Contender("minGRU", {"cell": "minGRU"}),
     ),
     "forecasting": (
         GRU,
         LSTM,
-        Contender("mogrifier gru", {"cell": f"{MOGRIFIER}gru"}),
-        Contender("generated gru", {"cell": f"{META}gru"}),
+        Contender("Mogrifier-GRU", {"cell": f"{MOGRIFIER}gru"}),
+        Contender("GRU with generated weights", {"cell": f"{META}gru"}),
     ),
 }
 

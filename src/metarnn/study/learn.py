@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from metarnn.runs.rules import recorded_rules
 from metarnn.runs.tasks import PLACES, Job
 from metarnn.study import account, setup
 from metarnn.study.contenders import PORTFOLIOS, Contender
+from metarnn.study.pace import seconds_per_update
 from metarnn.study.race import FEWEST, Race
 from metarnn.study.runner import Runner
 from metarnn.study.stability import diverges
@@ -30,7 +31,7 @@ from metarnn.tasks.look import Finding, look
 from metarnn.tasks.rules import RuleScores, simple_rules
 from metarnn.tasks.split import Split
 from metarnn.tasks.task import measure_of
-from metarnn.training import Folder, config
+from metarnn.training import Folder, Settings, config
 from metarnn.training import progress as shows
 from metarnn.training.progress import Contestant, Progress, clock
 from metarnn.training.world import World, find_device
@@ -187,10 +188,13 @@ class _Learning:
 
     def run(self) -> None:
         study = self.study
+        begun = "race" in study.about
         with study.stage("data"):
             self.data = self.entry.load(self.base, None, self.show)
             plain = self.entry.job(self.base, self.data)
-            Split.of(plain.task).keep(study.path, self.base.data, begun="race" in study.about)
+            if not begun:
+                self._regularise(plain)
+            Split.of(plain.task).keep(study.path, self.base.data, begun=begun)
             self.held_out = self.entry.held_out(plain)
         with study.stage("simple rules"):  # cached for the end, and for every run of the study
             simple_rules(plain.task, self.held_out, study.path, RULES * study.seconds)
@@ -199,6 +203,18 @@ class _Learning:
             winner = race.run()
         with study.stage("account"):
             self._account(self._stable(race, winner))
+
+    def _regularise(self, plain: Job[Any]) -> None:
+        """Choose what depends on how often the training data will be read, by the pace here."""
+        per_epoch = float(getattr(plain.task, "batches_per_epoch", 0.0))
+        steps = float(self.options.steps)
+        if not per_epoch:
+            return
+        if not steps:
+            own = Settings(**tasks.chosen(Settings, replace(self.base, steps=1000)))
+            steps = 0.7 * self.study.left / seconds_per_update(plain.task, plain.model, own)
+        self.base = setup.regularised(self.entry.name, self.base, steps / per_epoch)
+        self.study.note(base={k: v for k, v in vars(self.base).items() if k not in PLACES})
 
     # The race.
 

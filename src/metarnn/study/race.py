@@ -116,9 +116,10 @@ class Race:
 
     def _rung(self, k: int, running: list[Runner], until: float, stay: int) -> list[Runner]:
         """Train all until so much time is spent, and keep those with the best predictions."""
-        if k == len(self.plan["rungs"]):
+        rungs = self.plan["rungs"]
+        if k == len(rungs):
             for runner in running:
-                runner.advance(until)
+                runner.advance(rungs[-1]["until"] if rungs else 0.0, until)
             self._decide_rung(running, until, stay)
         kept = self.plan["rungs"][k]["kept"]
         return [self.runners[name] for name in kept]
@@ -152,11 +153,12 @@ class Race:
         finals = self.plan["finals"]
         if runner.name not in finals:
             end = self._end(runner, length or self.length, first=not finals)
-            finals[runner.name] = {"end": end}
+            finals[runner.name] = {"since": runner.spent, "end": end}
             self._note(finals=finals)
             self.progress.say(f"\n{runner.name} is trained to the end: {self._words(end)} in all")
         if "score" not in finals[runner.name]:
-            runner.finish(finals[runner.name]["end"], CHECKS, overfits)
+            final = finals[runner.name]
+            runner.finish(final["since"], final["end"], CHECKS, overfits)
             finals[runner.name] |= {
                 "spent": runner.spent,
                 "score": runner.best,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from metarnn.training.metrics import read_lines
 from metarnn.training.position import Position
 from metarnn.training.progress import Progress
 from metarnn.training.world import World
+
+VALIDATION = 0.1  # of the time of a training, at most
 
 
 class Runner:
@@ -60,6 +63,7 @@ class Runner:
         self.parameters = count_parameters(self.job.model.parameters())
         self.failure = ""
         self.curve: list[tuple[float, float]] = []
+        self._validation = 0.0  # seconds of one
         own = Settings(**chosen(Settings, self.job.config))
         self.trainer = Trainer(
             self.task, self.job.model, own, folder=self.folder, world=world, progress=progress
@@ -98,7 +102,7 @@ class Runner:
         folder.make()
         resumed = self.trainer.resume()
         if resumed:
-            self.curve = curve_of(folder.metrics, self.updates)
+            self.curve = curve_of(folder.metrics, self.updates, self.trainer.at.validated)
         self._describe()
         self.entry.save(self.job, folder)
 
@@ -108,32 +112,38 @@ class Runner:
         Split.of(self.job.task).keep(self.folder.path, data, begun=False)
         config.save(self.folder.config, self.entry.name, self.job.config, PLACES)
 
-    def advance(self, until: float, checks: int = 2) -> None:
-        """Train until so much time is spent, with so many validations on the way.
+    def advance(self, since: float, until: float, most: int = 2) -> None:
+        """Train until so much time is spent, with at most so many validations on the way.
 
-        A training that is not finite, or whose loss spikes again and again, has failed.
+        Where those are depends on `since` and `until` alone: a training that was stopped in between
+        goes on to the same ones. One that is not finite, or whose loss spikes again and again, has
+        failed.
         """
-        begin = self.spent
-        for k in range(1, checks + 1):
-            target = begin + (until - begin) * k / checks
-            if self.failure or self.spent >= until:
-                return
-            self._train(lambda at, target=target: self._time(at) >= target)
-            self._validate()
+        self._train_and_validate(since, until, most, lambda runner: False)
 
-    def finish(self, end: float, checks: int, done: Callable[[Runner], bool]) -> None:
+    def finish(self, since: float, end: float, most: int, done: Callable[[Runner], bool]) -> None:
         """Train to the end, the learning rate falling, or until `done` after a validation; the
         model then has the weights that scored best."""
         self._extend(end)
-        begin = self.spent
-        for k in range(1, checks):
-            self._train(lambda at, k=k: self._time(at) >= begin + (end - begin) * k / checks)
-            self._validate()
-            if self.failure or done(self):
-                break
-        if done(self) and not self.failure:
+        if self._train_and_validate(since, end, most, done):
             self.trainer.limit(steps=self.trainer.at.step, minutes=0.0)
         self._train(None)
+
+    def _train_and_validate(
+        self, since: float, until: float, most: int, done: Callable[[Runner], bool]
+    ) -> bool:
+        """Whether it was `done` before the time was spent."""
+        checks = self._checks(until - since, most)
+        for k in range(1, checks + 1):
+            target = since + (until - since) * k / checks
+            if not any(at >= target for at, _ in self.curve):
+                self._train(lambda at, target=target: self._time(at) >= target)
+                self._validate()
+            if self.failure:
+                return False
+            if done(self):
+                return True
+        return False
 
     def _extend(self, end: float) -> None:
         """Set when the training ends, which its schedule follows."""
@@ -151,11 +161,20 @@ class Runner:
         if result.reason == "interrupted":
             raise Interrupted(result.signal)
 
+    def _checks(self, time: float, most: int) -> int:
+        """How many validations take no more than a share of so much time."""
+        if self.updates or not self._validation:
+            return most
+        return int(min(max(VALIDATION * time / self._validation, 1), most))
+
     def _validate(self) -> None:
         if self.failure:
             return
         if self.trainer.at.validated != self.trainer.at.step:
+            began = time.monotonic()
             self.trainer.validate()
+            self._validation = time.monotonic() - began
+            self.trainer.at.elapsed += self._validation
         self.curve.append((self.spent, self.trainer.at.scores[-1]))
 
     def predict(self, end: float) -> Forecast:
@@ -205,12 +224,12 @@ def sample(task: Any) -> Any:
     return replace(small, quick=True) if hasattr(small, "quick") else small
 
 
-def curve_of(metrics: Path, updates: bool) -> list[tuple[float, float]]:
-    """The learning curve in a run's metrics: (time, score) of each validation."""
+def curve_of(metrics: Path, updates: bool, last: int | None = None) -> list[tuple[float, float]]:
+    """The learning curve in a run's metrics: (time, score) of each validation, up to an update."""
     curve = []
     for line in read_lines(metrics) if metrics.exists() else ():
         scores = [v for name, v in line.items() if name.startswith("valid_")]
-        if scores and "seconds" in line:
+        if scores and "seconds" in line and (last is None or line["step"] <= last):
             score = math.inf if scores[0] is None else float(scores[0])
             curve.append((float(line["step"] if updates else line["seconds"]), score))
     return curve

@@ -85,7 +85,7 @@ def race(tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, f
 
     def make(contender, length):
         name = contender.name.split(",")[0]
-        final = finals[name] - 0.01 * (contender.name != name)
+        final = finals[name] - 0.05 * (contender.name != name)
         runners[contender.name] = Scripted(contender, clock, final, fails=name in fails)
         return runners[contender.name]
 
@@ -183,3 +183,11 @@ def test_a_forecast_lies_between_the_last_score_and_the_line_followed_to_the_end
 
 def test_a_curve_that_rises_is_not_forecast_to_fall():
     assert forecast([(1.0, 1.0), (2.0, 1.1), (4.0, 1.2)], 100.0).score == 1.2
+
+
+def test_with_few_validation_examples_the_first_stays_unless_another_is_far_better(tmp_path):
+    near, far = {"a": 1.10, "b": 1.08}, {"a": 1.3, "b": 1.08}
+    for finals, least, winner in ((near, 0.05, "a"), (far, 0.05, "b"), (near, 0.01, "b")):
+        running, _, _ = race(tmp_path / f"{winner}{least}", finals, useful=40_000, total=1000.0)
+        running.least = least
+        assert running.run().name.startswith(winner)

@@ -53,7 +53,7 @@ PORTFOLIOS: Mapping[str, Sequence[Contender]] = {
         Contender("Mogrifier-LSTM, lr × 2", {"cell": f"{MOGRIFIER}lstm"}, {"lr": 2.0}),
         Contender("Mogrifier-GRU", {"cell": f"{MOGRIFIER}gru"}),
         Contender("GRU with generated weights", {"cell": f"{META}gru"}),
-        Contender("minGRU, lr × 2", {"cell": "minGRU", "layers": 2}, {"lr": 2.0}),
+        Contender("minGRU, lr × 2", {"cell": "mingru", "layers": 2}, {"lr": 2.0}),
     ),
     "translation": (
         GRU,
@@ -67,7 +67,7 @@ PORTFOLIOS: Mapping[str, Sequence[Contender]] = {
         LSTM,
         Contender("Mogrifier-GRU", {"cell": f"{MOGRIFIER}gru"}),
         Contender("GRU with generated weights", {"cell": f"{META}gru"}),
-        Contender("minGRU", {"cell": "minGRU"}),
+        Contender("minGRU", {"cell": "mingru"}),
     ),
     "forecasting": (
         GRU,
@@ -82,15 +82,27 @@ DROPOUTS = ("dropout", "input_dropout", "hidden_dropout", "output_dropout")
 
 
 def variants(best: Contender) -> Sequence[Contender]:
-    """What else to try of the best contender where data are small and time is left."""
-    longer = replace(best, name=f"{best.name}, twice as long", length=2 * best.length)
-    slower = {**best.factors, "lr": best.factors.get("lr", 1.0) / 2}
-    more = {**best.factors, **{name: 1.5 * best.factors.get(name, 1.0) for name in DROPOUTS}}
+    """What else to try of the best contender where data are small and time is left.
+
+    >>> [each.name for each in variants(GRU)]
+    ['GRU, dropout × 1.5', 'GRU, 2 × as long', 'GRU, lr × 0.5']
+    """
+    lr, dropout = (best.factors.get(name, 1.0) for name in ("lr", DROPOUTS[0]))
+    more = {name: 1.5 * dropout for name in DROPOUTS}
     return (
-        replace(best, name=f"{best.name}, dropout × 1.5", factors=more),
-        longer,
-        replace(best, name=f"{best.name}, lr ÷ 2", factors=slower),
+        _variant(best, {**best.factors, **more}, best.length),
+        _variant(best, best.factors, 2 * best.length),
+        _variant(best, {**best.factors, "lr": lr / 2}, best.length),
     )
+
+
+def _variant(best: Contender, factors: Mapping[str, float], length: float) -> Contender:
+    """The same unit with other factors, named by them."""
+    shown = {"lr": factors.get("lr", 1.0), "dropout": factors.get(DROPOUTS[0], 1.0)}
+    parts = [best.name.partition(",")[0]]
+    parts += [f"{name} × {by:g}" for name, by in shown.items() if by != 1.0]
+    parts += [f"{length:g} × as long"] if length != 1.0 else []
+    return replace(best, name=", ".join(parts), factors=factors, length=length)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from metarnn.runs.tasks import PLACES, Job
 from metarnn.study import account, setup
 from metarnn.study.contenders import PORTFOLIOS, Contender
 from metarnn.study.pace import seconds_per_update
-from metarnn.study.race import FEWEST, Race
+from metarnn.study.race import LEAST, Race
 from metarnn.study.runner import Runner
 from metarnn.study.stability import diverges
 from metarnn.study.study import LEARN, RACE, UNITS, Study, fingerprint, machine, versions
@@ -219,14 +219,17 @@ class _Learning:
     # The race.
 
     def _race(self, plain: Job[Any]) -> Race:
-        per_epoch = float(getattr(plain.task, "batches_per_epoch", 0.0))
+        per_epoch, name = float(getattr(plain.task, "batches_per_epoch", 0.0)), self.entry.name
+        useful = max(setup.EPOCHS[name] * per_epoch, setup.UPDATES[name]) if per_epoch else inf
+        enough = plain.task.amount("valid") >= setup.TELLING[name]
         return Race(
             self.study,
             self._runner,
             self._contenders(plain),
             left=self._left,
-            useful=max(setup.EPOCHS[self.entry.name] * per_epoch, FEWEST) if per_epoch else inf,
+            useful=useful,
             steps=self.options.steps,
+            least=LEAST if enough else setup.FEW,
             progress=self.show,
         )
 

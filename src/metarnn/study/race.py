@@ -17,6 +17,8 @@ FEWEST = 60  # updates, fewer than which rank nothing
 CHECKS = 12  # validations of a final training
 PATIENCE = 0.3  # of a training without a better validation, after which it has overfitted
 MARGIN = 1.05  # of the time that a second final is expected to take
+LEAST = 0.01  # lower, as a share, is a validation loss that is preferred
+VARIANTS = 6  # that are tried at most
 
 
 class Race:
@@ -32,6 +34,8 @@ class Race:
         left: seconds that are left for training
         useful: the updates after which a training gains nothing
         steps: updates of a full training, where the clock decides nothing; else 0
+        least: the share by which another's validation loss must be lower to be preferred: with few
+            validation examples small differences tell nothing
         progress: where to show how it goes
         key: under which the study stores it
         length: of a full training, where that is set
@@ -47,11 +51,13 @@ class Race:
         useful: float,
         steps: int,
         progress: Progress,
+        least: float = LEAST,
         key: str = "race",
         length: float = 0.0,
     ) -> None:
         self.study, self.make, self.left, self.useful = study, make, left, useful
         self.contenders, self.steps, self.progress = list(contenders), steps, progress
+        self.least = least
         self.runners: dict[str, Runner] = {}
         self.key, self.fixed = key, length
         self.plan: dict[str, Any] = study.about.setdefault(key, {"rungs": [], "finals": {}})
@@ -68,7 +74,7 @@ class Race:
         finished = [self._final(running[0])]
         if not self.steps and not self.fixed:
             finished += self._further_finals(running[0])
-        best = min(finished, key=lambda runner: runner.best)
+        best = self._preferred(finished)
         if best.failure:
             names = self.plan["contenders"]
             raise ArithmeticError(
@@ -100,6 +106,9 @@ class Race:
             return {"length": self.fixed or float(self.steps), "contenders": names}
         first = self._runner(self.contenders[0], length=self.left())
         pace = first.pace(FEWEST // 3)
+        if len(names) * MARGIN * self.useful * pace <= self.left():  # there is time for all
+            length = self.useful * pace
+            return {"length": length, "contenders": names, "seconds_per_update": pace}
         count = len(names)
         while count > 1 and RUNGS[0][0] * self.left() / (1 + cost(count)) < FEWEST * pace:
             count -= 1  # the fewer, the longer their rungs
@@ -168,6 +177,16 @@ class Race:
             self.progress.say(f"{runner.name}: best validation {runner.best:.4f}")
         return runner
 
+    def _preferred(self, finished: Sequence[Runner]) -> Runner:
+        """The most promising, unless another's validation loss is lower by enough to tell."""
+        names = [each.name for each in self.contenders]
+        order = {name: k for k, name in enumerate(names)}
+        best, *others = sorted(finished, key=lambda runner: order.get(runner.name, len(names)))
+        for runner in others:
+            if runner.best < best.best - self.least * abs(best.best) or best.failure:
+                best = runner
+        return best
+
     def _end(self, runner: Runner, length: float, *, first: bool) -> float:
         """When a final ends: the first takes all the time that is left, as far as it is of use."""
         if self.steps or self.fixed:
@@ -184,17 +203,16 @@ class Race:
             enough = MARGIN * (self.length - runner.spent) <= self.left()
             if name != first.name and not runner.failure and (known or enough):
                 yield self._final(runner)
-        tried: set[str] = set(self.plan["finals"])
-        best = min((self.runners[name] for name in tried), key=lambda runner: runner.best)
-        queue = list(variants(best.contender))
-        while queue:
-            contender = queue.pop(0)
+        best = self._preferred([self.runners[name] for name in self.plan["finals"]])
+        queue, tried = list(variants(best.contender)), 0
+        while queue and tried < VARIANTS and self.least <= LEAST:
+            contender, tried = queue.pop(0), tried + 1
             length = contender.length * self.length
             if contender.name not in self.plan["finals"] and MARGIN * length > self.left():
                 continue
             runner = self._runner(contender, length)
             yield self._final(runner, length)
-            if runner.best < best.best:
+            if self._preferred([best, runner]) is runner:
                 best, queue = runner, list(variants(runner.contender))
 
 

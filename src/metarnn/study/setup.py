@@ -11,8 +11,13 @@ from metarnn.tasks.classification.load import ENOUGH, find
 from metarnn.tasks.forecasting import load_panel, training_season
 from metarnn.tasks.look import Finding
 
-# Passes over the training data after which a training gains nothing.
+# Passes over the training data after which a training gains nothing, and the updates that it has
+# at least.
 EPOCHS = {"lm": 60.0, "translation": 60.0, "classification": 100.0, "forecasting": 40.0}
+UPDATES = {"lm": 2000, "translation": 800, "classification": 1000, "forecasting": 300}
+# Validation data, with fewer of which small differences tell nothing, and what then does.
+TELLING = {"lm": 5000, "translation": 200, "classification": 200, "forecasting": 200}
+FEW = 0.05
 SCHEDULE = {
     "schedule": "trapezoid",
     "floor": 0.0,

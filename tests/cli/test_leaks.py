@@ -23,7 +23,7 @@ LISTS = ("targets", "known", "observed")
 def prepared(source, data):
     entry = tasks.find(source.task)
     settings = {k: (v,) if k in LISTS else v for k, v in source.settings.items()}
-    return entry.prepare(entry.kind(data=data, **settings))
+    return tasks.prepare(entry, entry.kind(data=data, **settings))
 
 
 def leaves(value):

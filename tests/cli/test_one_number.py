@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 
 from metarnn.cli.main import main
+from metarnn.graph.files import document
 from metarnn.report.write import write_report
 from metarnn.runs.tasks import open_run
 from metarnn.search.verdict import VALID
@@ -104,7 +105,7 @@ def test_a_verdict_says_of_its_models_what_evaluate_and_python_say(name, tmp_pat
     for row in verdict["rows"]:
         for seed, scores in enumerate(row["scores"]):
             path = out / "verdict" / f"{row['name']}-{seed}"
-            assert json.loads((path / "scores.json").read_text()) == scores
+            assert document(path / "scores.json") == scores
             run = open_run(path)
             job = run.prepare()
             assert run.entry.held_out(job) == verdict["split"]

@@ -1,6 +1,5 @@
 """One model on one split has one score, and a run that begins again has the same weights."""
 
-import json
 import shutil
 
 import numpy as np
@@ -118,17 +117,18 @@ def test_a_run_without_a_stored_split_is_refused(tmp_path):
         open_run(run).prepare()
 
 
-def test_all_runs_of_a_verdict_have_the_split_of_its_study(tmp_path):
+def test_all_runs_of_a_comparison_have_the_split_of_its_study(tmp_path):
     out, data = tmp_path / "study", labelled(tmp_path)
-    budget = ["--minutes", "0.2", "--steps", "3", "--seeds", "2", "--candidates", "2"]
-    arguments = [str(data), "--out", str(out), *budget, "--params", "400", "--device", "cpu"]
-    assert main(["learn", *arguments]) == 0
-    verdict = json.loads((out / "verdict.json").read_text())
-    rows = {row["name"]: row for row in verdict["rows"]}
-    for seed in (0, 1):
-        run = out / "verdict" / f"gru-{seed}"
+    flags = ["--steps", "3", "--contenders", "1", "--params", "400", "--device", "cpu", "--compare"]
+    assert main(["learn", str(data), "--out", str(out), *flags]) == 0
+    rows = {row["name"]: row for row in document(out / "verdict.json")["rows"]}
+    for name in ("GRU with the task's settings", "LSTM with the winner's settings"):
+        run = out / "verdict" / f"{name.replace(' ', '-')}-0"
         assert Split.read(run) == Split.read(out)
-        assert scores(run)["accuracy"] == rows["gru"]["scores"][seed]["accuracy"]
+        opened = open_run(run)
+        job = opened.prepare()
+        scores = job.task.evaluate(opened.weights(job.model), "test")
+        assert scores["accuracy"] == rows[name]["scores"][0]["accuracy"]
 
 
 @pytest.mark.parametrize("task", DATA)

@@ -18,19 +18,18 @@ import torch
 
 from metarnn import graph
 from metarnn.cells import GRU, LSTM
-from metarnn.cli import learn
 from metarnn.graph.sealed import verify
 from metarnn.layers import LSTM as LSTMLayer
 from metarnn.report.materials import gather
 from metarnn.report.write import page
 from metarnn.runs import fewshot as fewshot_command
 from metarnn.runs.lm import Config
-from metarnn.runs.searched import Searched
-from metarnn.runs.tasks import find, open_run
+from metarnn.runs.tasks import open_run
 from metarnn.search import Search
 from metarnn.search.genotype import Genotype
 from metarnn.search.known import KNOWN
 from metarnn.search.verdict import _scores
+from metarnn.study.learn import _begun as _begun_study
 from metarnn.study.study import Study
 from metarnn.tasks.classification import formats
 from metarnn.tasks.classification import load as load_labelled
@@ -44,7 +43,7 @@ from metarnn.tasks.look import look
 from metarnn.tasks.pretrained import described, from_pretrained, save_pretrained
 from metarnn.tasks.session import Session
 from metarnn.tasks.translation.pairs import read as read_pairs
-from metarnn.training import Folder, checkpoint, config
+from metarnn.training import checkpoint, config
 from metarnn.training.trainer import Trainer
 from tests.helpers.study import make_study
 from tests.helpers.toy import QUICK, ToyModel, ToyTask
@@ -276,19 +275,16 @@ def _split_pairs(path: Path) -> None:
 
 
 # A study, and the report of one.
-LEARNING = """{"version": 1, "task": "lm", "stages": [{"name": "measure", "seconds": 1.5}],
-"budget": {"minutes": 1, "params": "6k", "steps": 4, "seeds": 1, "candidates": 4, "seed": 0,
-"device": "cpu"}, "plan": {"parameters": 6000, "random_units": 2, "steps": 4, "seeds": 1}}"""
+LEARNING = """{"version": 2, "task": "lm", "seconds": 1.5, "base": {"data": "a", "lr": 0.1},
+"budget": {"minutes": 1, "params": "6k", "steps": 4, "contenders": 4, "seed": 0, "device": "cpu"},
+"race": {"length": 4, "contenders": ["GRU", "LSTM"], "finals": {},
+"rungs": [{"until": 1, "kept": ["GRU"], "standing": []}]}}"""
 
 
 def _begun(path: Path) -> None:
     study = Study(path.parent, 1)
     study.read()
-    learn._begun(study)
-
-
-def _searched(folder: Path) -> list[bytes]:
-    return [config.to_toml(Searched.of(find("lm")).kind()).encode()]
+    _begun_study(study)
 
 
 def _look(path: Path) -> None:
@@ -340,7 +336,9 @@ PARSERS = {
     "jsonl": Parser("x.jsonl", jsonl, formats.read),
     "npz": Parser("x.npz", _npz, lambda path: load_labelled(str(path)), named=False),
     "txt": Parser("x.txt", _text("a\tone\nb\ttwo\n"), formats.read),
-    "labelled": Parser("x.jsonl", jsonl, lambda p: load_labelled(str(p)), named=False),
+    "labelled": Parser(
+        "x.jsonl", _text(8 * LABELLED), lambda p: load_labelled(str(p)), named=False
+    ),
     "dates": Parser("x.csv", days, read_csv),
     "pairs": Parser("x.tsv", _text("eins\tone\nzwei\ttwo\n"), _split_pairs),
     "pairs of json": Parser("x.jsonl", _text(TRANSLATED), _split_pairs),
@@ -370,9 +368,6 @@ PARSERS = {
     "look at text": Parser("x.txt", _text("a text\nof lines\n", "a\tone\nb\ttwo\n"), _look),
     "look at packed": Parser("x.tsv.gz", lambda _: [gzip.compress(b"ab\tcd\nef\tgh\n")], _look),
     "study": Parser("learn.json", _text(LEARNING), _begun),
-    "settings of a study": Parser(
-        "config.toml", _searched, lambda path: learn._read(find("lm"), Folder(path.parent))
-    ),
     "reported study": Parser("learn.json", _of_study("learn.json"), _report),
     "reported verdict": Parser("verdict.json", _of_study("verdict.json"), _report),
     "reported search": Parser("search.json", _of_study("search/search.json"), _report),

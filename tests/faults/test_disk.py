@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.cli.test_learn import FAST, make_quick
 
 from metarnn.cli.main import main
 from metarnn.graph import files
@@ -21,6 +20,7 @@ from tests.cli.test_split import train as train_task
 from tests.faults.test_damaged import content_of
 from tests.helpers.disk import KINDS, PowerCut, failing
 from tests.helpers.toy import equal
+from tests.study.test_learn import FAST, make_quick
 
 pytestmark = pytest.mark.medium
 

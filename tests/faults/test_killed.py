@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.cli.test_learn import FAST
 
 from metarnn import cells, graph
 from metarnn.cli import learn as learn_command  # noqa: F401
@@ -35,6 +34,7 @@ from metarnn.training import Folder, checkpoint
 from tests.cli.test_search import TINY
 from tests.helpers.study import make_study
 from tests.helpers.toy import equal, same
+from tests.study.test_learn import FAST
 
 LM = [
     "--width", "8", "--embedding", "4", "--batch", "4", "--length", "8", "--steps", "30",

@@ -106,7 +106,7 @@ BOMBS = {
     ),
     "a date 8000 years after two that are a second apart": (
         "x.csv", b"date,a\n2000-01-01T00:00:00,1\n2000-01-01T00:00:01,1\n9999-01-01T00:00:00,1\n",
-        read_csv, "too many to interpolate",
+        read_csv, "too many to fill in",
     ),
 }  # fmt: skip
 

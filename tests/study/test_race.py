@@ -38,7 +38,6 @@ class Scripted:
     starts: int = 0
     curve: list = field(default_factory=list)
     parameters: int = 1000
-    cost: float = 1000.0
 
     @property
     def name(self):

@@ -31,9 +31,16 @@ def write(lines: Sequence[Sequence[str]], out: Path | None, about: str) -> None:
     say(f"{about}, in {out}")
 
 
+class Output(Console):
+    """A console whose reader may stop reading: that is no error of ours."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output. Names and paths are data: nothing in them is markup."""
-    return Console(markup=False, highlight=False)
+    return Output(markup=False, highlight=False)
 
 
 def say(text: str = "", out: Console | None = None) -> None:

@@ -17,6 +17,7 @@ from metarnn.study.contenders import GRU, LSTM, Contender
 from metarnn.study.race import CHECKS, Race, cost
 from metarnn.study.runner import Runner
 from metarnn.study.study import UNITS, VERDICT_FOLDER, Study
+from metarnn.tasks.split import Split
 from metarnn.tasks.task import measure_of
 from metarnn.training import config
 from metarnn.training.progress import Contestant, Progress, clock
@@ -63,6 +64,7 @@ class _Comparison:
         self.length = float(trained["updates" if self.updates else "seconds"])
         self.world = World(device=find_device(budget["device"]))
         self.data = self.entry.load(self.tuned, self.run_of_winner.folder)
+        self.split = Split.of(self.entry.job(self.tuned, self.data, self.run_of_winner.folder).task)
 
     def run(self) -> Verdict:
         scores: dict[str, list[Mapping[str, float]]] = {}
@@ -118,7 +120,7 @@ class _Comparison:
         settings = {name: getattr(base, name) for name in vars(base) if name not in PLACES}
         own = config.from_keys(self.entry.kind, {**settings, "seed": seed}, "a rival")
         runner = Runner(
-            self.entry, own, contender, self.data,
+            self.entry, own, contender, self.data, self.split,
             self.study.path / below / f"{contender.folder}-{seed}",
             updates=self.updates, end=length, world=self.world,
             progress=Contestant(self.progress, f"{contender.name}:"),

@@ -114,14 +114,19 @@ class Forecast:
     high: float
 
 
+FOLLOWED = 0.25  # of a straight line over the logarithm of time
+
+
 def forecast(curve: Sequence[tuple[float, float]], end: float) -> Forecast:
     """Predict the score at `end` from a learning curve of (time, score) points.
 
-    A line through the last points over the logarithm of time, followed half as far: learning curves
-    bend upwards. The interval is as wide as the points scatter about the line, at least 1 %.
+    A line through the last points over the logarithm of time, followed a quarter as far: learning
+    curves bend upwards. Of the shares 0, 0.15, 0.25, 0.5 and 1 none ranked trainings on pydoc
+    better by their first eighth: Kendall's τ was 0.17 for 11 of 94 s and 0.33 for 6 of 318 s, and
+    without a line -0.28 and 0.20. The interval is as wide as the points scatter, at least 1 %.
 
     >>> forecast([(1.0, 3.0), (2.0, 2.8), (4.0, 2.6)], 64.0).score
-    2.2
+    2.4
     """
     times, scores = zip(*curve, strict=True)
     last = scores[-1]
@@ -135,6 +140,6 @@ def forecast(curve: Sequence[tuple[float, float]], end: float) -> Forecast:
     scatter = math.sqrt(sum((b - y - slope * (a - x)) ** 2 for a, b in zip(xs, ys, strict=True))
                         / len(xs))  # fmt: skip
     ahead = max(math.log(end) - xs[-1], 0.0)
-    score = last + 0.5 * min(slope, 0.0) * ahead
+    score = last + FOLLOWED * min(slope, 0.0) * ahead
     width = max(2 * scatter, 0.01 * abs(last)) * (1 + 0.25 * ahead)
     return Forecast(score, score - width, score + width)

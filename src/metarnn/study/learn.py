@@ -113,8 +113,7 @@ def learn(
     show.job(lambda report: study.left)
     if begun:
         show.say(f"going on with {path}")
-        entry, options = _begun(study)
-        base = config.from_keys(entry.kind, study.about["base"], str(path / LEARN))
+        entry, options, base = _begun(study)
     else:
         finding = look(data or "pydoc", task)
         for line in finding.about:
@@ -137,11 +136,12 @@ def _folder(resume: bool) -> Path:
     return tasks.latest_unfinished("study", LEARN, lambda file: "best" not in document(file))
 
 
-def _begun(study: Study) -> tuple[Any, Options]:
-    """The task of a study, and what it was asked for when it began."""
+def _begun(study: Study) -> tuple[Any, Options, Any]:
+    """The task of a study, what it was asked for when it began, and its common settings."""
     try:
         options = config.from_keys(Options, study.about["budget"], "budget")
-        return tasks.find(study.about["task"]), options
+        entry = tasks.find(study.about["task"])
+        return entry, options, config.from_keys(entry.kind, study.about["base"], "base")
     except (ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{study.path / LEARN} is damaged: {error}") from None
 
@@ -194,7 +194,8 @@ class _Learning:
             plain = self.entry.job(self.base, self.data)
             if not begun:
                 self._regularise(plain)
-            Split.of(plain.task).keep(study.path, self.base.data, begun=begun)
+            self.split = Split.of(plain.task)
+            self.split.keep(study.path, self.base.data, begun=begun)
             self.held_out = self.entry.held_out(plain)
         with study.stage("simple rules"):  # cached for the end, and for every run of the study
             simple_rules(plain.task, self.held_out, study.path, RULES * study.seconds)
@@ -250,6 +251,7 @@ class _Learning:
             self.base,
             contender,
             self.data,
+            self.split,
             place,
             updates=bool(self.options.steps),
             end=length,

@@ -17,6 +17,7 @@ FEWEST = 60  # updates, fewer than which rank nothing
 CHECKS = 12  # validations of a final training
 PATIENCE = 0.3  # of a training without a better validation, after which it has overfitted
 MARGIN = 1.05  # of the time that a second final is expected to take
+PRIOR = 0.005  # of its predicted score that a contender has to win for each place behind the first
 LEAST = 0.01  # lower, as a share, is a validation loss that is preferred
 VARIANTS = 6  # that are tried at most
 
@@ -135,7 +136,12 @@ class Race:
 
     def _decide_rung(self, running: list[Runner], until: float, stay: int) -> None:
         predicted = {runner.name: runner.predict(self.length) for runner in running}
-        ranked = sorted(running, key=lambda runner: (predicted[runner.name].score, runner.cost))
+        places = {name: k for k, name in enumerate(self.plan["contenders"])}
+
+        def rank(runner: Runner) -> float:
+            return predicted[runner.name].score * (1 + PRIOR * places[runner.name])
+
+        ranked = sorted(running, key=rank)
         standing = [
             {
                 "name": runner.name,

@@ -37,6 +37,7 @@ class Runner:
         base: the configuration that contenders share
         contender: what this one changes
         data: what `entry.load` returned
+        split: of these data, for the run's folder
         folder: where its run is kept
         updates: whether time is counted in updates
         end: the expected length of the training, in that unit
@@ -48,6 +49,7 @@ class Runner:
         base: Any,
         contender: Contender,
         data: Any,
+        split: Split,
         folder: Path,
         *,
         updates: bool,
@@ -56,7 +58,7 @@ class Runner:
         progress: Progress,
     ) -> None:
         self.entry, self.contender, self.updates = entry, contender, updates
-        self.folder = Folder(folder)
+        self.folder, self.split = Folder(folder), split
         settings = replace(base, **contender.changes(base), **self._limits(end))
         self.job: Job[Any] = entry.job(settings, data)
         self.task = sample(self.job.task)
@@ -108,8 +110,7 @@ class Runner:
 
     def _describe(self) -> None:
         """Write config.toml and the split: the folder is an ordinary run of its task."""
-        data = str(getattr(self.job.config, "data", ""))
-        Split.of(self.job.task).keep(self.folder.path, data, begun=False)
+        self.split.keep(self.folder.path, str(self.job.config.data), begun=False)
         config.save(self.folder.config, self.entry.name, self.job.config, PLACES)
 
     def advance(self, since: float, until: float, most: int = 2) -> None:
@@ -211,11 +212,6 @@ class Runner:
             self._train(lambda at: at.step >= steps + updates)
             return max(at.elapsed - began, 1e-9) / max(at.step - steps, 1)
         return max(at.elapsed, 1e-9) / max(at.step, 1)
-
-    @property
-    def cost(self) -> float:
-        """What one sequence costs to run: among equals the smaller unit wins."""
-        return float(self.parameters)
 
 
 def sample(task: Any) -> Any:

@@ -64,14 +64,14 @@ def load(
         return Dataset(scheme, {"all": scheme.number(_labelled(found["all"]))})
     labelled = {name: _labelled(examples) for name, examples in found.items()}
     places = _divided(labelled, kind, split, seed)
+    if scheme is None:
+        source, numbers = places.get("train", ("train", []))
+        scheme = Scheme.of(kind, _labelled([labelled[source][k] for k in numbers]))
     if "all" in labelled and _shares(split)[2] and not len(places["test"][1]):
         raise ValueError(
             f"{data} has {len(labelled['all'])} examples, too few to hold some out for the test: "
             "one of each class stays in training. Add examples"
         )
-    if scheme is None:
-        source, numbers = places.get("train", ("train", []))
-        scheme = Scheme.of(kind, _labelled([labelled[source][k] for k in numbers]))
     numbered = {name: scheme.number(each, fill=True) for name, each in labelled.items()}
     parts = {name: numbered[source].take(numbers) for name, (source, numbers) in places.items()}
     return Dataset(scheme, {n: parts[n] for n in ("train", "valid", "test") if n in parts})

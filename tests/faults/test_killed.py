@@ -21,7 +21,6 @@ from metarnn.cli import learn as learn_command  # noqa: F401
 from metarnn.cli import search as search_command  # noqa: F401
 
 # Imported here, so that processes that are forked find them.
-from metarnn.cli import setup
 from metarnn.cli import train as train_command  # noqa: F401
 from metarnn.cli.main import main
 from metarnn.engines.cpu import compile as compiling
@@ -29,6 +28,7 @@ from metarnn.graph.files import LEFT, tidy
 from metarnn.layers import Recurrent
 from metarnn.report.write import write_report
 from metarnn.runs import fewshot, lm  # noqa: F401
+from metarnn.study import setup
 from metarnn.tasks.language import corpus
 from metarnn.training import Folder, checkpoint
 from tests.cli.test_search import TINY
@@ -141,10 +141,8 @@ def same_reports(one: Path, other: Path) -> bool:
 
 
 def same_studies(one: Path, other: Path) -> bool:
-    rows = [
-        json.loads((path / "run" / "verdict.json").read_text())["rows"] for path in (one, other)
-    ]
-    return rows[0] == rows[1] and (other / "run" / "report.html").exists()
+    weights = [(path / "run" / "model.safetensors").read_bytes() for path in (one, other)]
+    return weights[0] == weights[1] and (other / "run" / "report.html").exists()
 
 
 WORK = {

@@ -12,6 +12,7 @@ import pytest
 
 from metarnn.cli.main import main
 from metarnn.engines.cpu import compile as compiling
+from metarnn.engines.cpu import kernels, passes
 from metarnn.runs import tasks
 from tests.faults.test_killed import Work, assert_whole, begin, finish
 from tests.helpers.sources import SOURCES
@@ -66,7 +67,8 @@ def training(task: str, data: str, fatal: int = 0) -> Work:
 
     def do(folder: Path) -> None:
         os.environ["METARNN_CACHE"] = str(folder / "cache")
-        compiling.load.cache_clear()
+        for cache in (compiling.load, kernels.loop, passes.forward_pass, passes.back_pass):
+            cache.cache_clear()
         points = Points(fatal)
         os.replace, os.link = points.around(os.replace), points.around(os.link)
         subprocess.Popen = points.around(subprocess.Popen)

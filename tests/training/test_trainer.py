@@ -152,3 +152,33 @@ def test_plain_lines_are_few_and_tell_what_is_left(capsys):
     first, last = capsys.readouterr().err.splitlines()
     assert first.split() == ["step", "1", "loss", "1.5", "2.5k", "tokens/s", "1:40", "left"]
     assert last.endswith("0:00 left")
+
+
+def test_trainings_that_take_turns_end_as_each_alone():
+    """However often they are paused: dropout of one draws nothing from the other."""
+
+    def trainer(seed):
+        torch.manual_seed(seed)
+        return Trainer(ToyTask(), ToyModel(), replace(QUICK, steps=9, seed=seed))
+
+    alone = [trainer(seed) for seed in (0, 1)]
+    for each in alone:
+        each.fit()
+    turns = [trainer(seed) for seed in (0, 1)]
+    for step in (2, 3, 7):
+        for each in turns:
+            result = each.fit(lambda at, step=step: at.step >= step)
+            assert (result.reason, result.step) == ("paused", step)
+            each.validate()
+    for each, other in zip(turns, alone, strict=True):
+        assert each.fit().reason == "steps"
+        for ours, theirs in zip(each.model.parameters(), other.model.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_a_training_that_is_paused_can_be_prolonged():
+    torch.manual_seed(0)
+    trainer = Trainer(ToyTask(), ToyModel(), replace(QUICK, steps=5))
+    trainer.fit(lambda at: at.step >= 3)
+    trainer.limit(steps=8)
+    assert (trainer.fit().reason, trainer.at.step) == ("steps", 8)

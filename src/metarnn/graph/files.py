@@ -131,6 +131,23 @@ def link(source: Path, target: Path) -> None:
             shutil.copyfile(source, new)
 
 
+def copy(source: Path, target: Path) -> None:
+    """Copy a file; the target is never seen incomplete."""
+    with beside(target) as new:
+        shutil.copyfile(source, new)
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder to a new place; the target is never seen incomplete."""
+    if target.exists():
+        raise FileExistsError(errno.EEXIST, "the folder exists already", str(target))
+    make_folder(target.parent)
+    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+        new = Path(temporary) / target.name
+        shutil.copytree(source, new)
+        new.rename(target)
+
+
 def make_folder(path: Path) -> None:
     """Make a folder where there is none; a symbolic link in its place is refused."""
     _refuse_link(path)

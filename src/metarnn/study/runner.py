@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from metarnn.graph.files import copy
 from metarnn.runs.tasks import PLACES, Job, chosen
 from metarnn.study.contenders import Contender, Forecast, forecast
 from metarnn.tasks.language.model import count_parameters
@@ -193,7 +193,7 @@ class Runner:
     def adopt(self, folder: Folder) -> None:
         """Take the weights of a finished run in the place of a training."""
         for file in ("model", "metrics"):
-            shutil.copyfile(getattr(folder, file), getattr(self.folder, file))
+            copy(getattr(folder, file), getattr(self.folder, file))
         self.curve = curve_of(folder.metrics, self.updates)
         self.trainer.at.best = min(score for _, score in self.curve)
 

@@ -7,7 +7,6 @@ import html
 import importlib
 import os
 import platform
-import shutil
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from torch import nn
 
 from metarnn import __version__
 from metarnn.cells import check
-from metarnn.graph.files import beside, document, write_document
+from metarnn.graph.files import copy, copy_folder, document, write_document
 from metarnn.runs.tasks import Run, open_run
 from metarnn.search.verdict import Verdict
 from metarnn.study import samples
@@ -79,7 +78,7 @@ class Study:
 
     def save(self, path: str | os.PathLike[str]) -> Study:
         """Copy the study to another folder, which must be new."""
-        shutil.copytree(self.path, path)
+        copy_folder(self.path, Path(path))
         return Study.load(path)
 
     @property
@@ -313,8 +312,7 @@ class Study:
         """Make the run of one training that of the whole study; last what makes it one."""
         files = [p for p in sorted(run.iterdir()) if p.is_file() and p.name not in APART]
         for file in sorted(files, key=lambda file: file.name == self.folder.config.name):
-            with beside(self.path / file.name) as new:
-                shutil.copyfile(file, new)
+            copy(file, self.path / file.name)
         with suppress(OSError):
             self.folder.last.parent.rmdir()  # where a run would have checkpoints, and a study none
 

@@ -66,6 +66,8 @@ def read(path: str | os.PathLike[str], *, edited: bool = False) -> dict[str, Any
 
 def from_keys(kind: type[T], keys: Mapping[str, Any], source: str) -> T:
     """A dataclass with these values, each checked; a ValueError names the source, key and value."""
+    if not isinstance(keys, Mapping):
+        raise ValueError(f"{source}: expected settings by name, not {keys!r}")
     try:
         return typed(kind, {key.replace("-", "_"): value for key, value in keys.items()})
     except (ValueError, OverflowError) as error:

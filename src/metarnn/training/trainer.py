@@ -119,6 +119,7 @@ class Trainer:
         self._start_clock()
         generators.seed_all(settings.seed + self.world.rank)
         self.world.share_weights(list(checkpoint.weights(self.model).values()))
+        self._random = generators.states()  # ours, whatever others draw between two calls of `fit`
 
     def fit(self, pause: Callable[[Position], bool] | None = None) -> Result:
         """Train until a limit is reached; the model then has the weights that scored best.
@@ -131,9 +132,11 @@ class Trainer:
             board = self.folder.path / "tensorboard" if self.settings.tensorboard else None
             self.metrics = Metrics(self.folder.metrics, self._measured, board)
         self._start_clock()
+        generators.restore(self._random)
         with self.interruption.watched(), self.progress, deterministic(self.settings.deterministic):
             self._keep_good()
             reason = self._train(pause)
+        self._random = generators.states()
         self.metrics.close()
         if reason not in UNFINISHED:
             self._take_best()
@@ -429,6 +432,7 @@ class Trainer:
                 generators.restore(state["random"][self.world.rank])
             else:  # other processes than those that saved: all begin anew, none like another
                 generators.seed_all(hash((self.settings.seed, self.at.step, self.world.rank)))
+            self._random = generators.states()
             self._start_clock()
         self._saved = (self.at.step, self.at.validated)
 

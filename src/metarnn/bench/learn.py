@@ -74,7 +74,7 @@ def measure(
             progress.say(f"{data}, seed {seed}: {unit}")
             resume = ["--resume"] if (run / "config.toml").exists() else []
             _run("train", study.task, "--cell", unit, "--out", str(run), *resume, *clock,
-                 *_shared(study))  # fmt: skip
+                 "--steps", "0", *_shared(study))  # fmt: skip
         losses[unit] = _loss(run, f"{study.about['split']}_{metric}")
     spent = float(study.about["seconds"])
     return Regret(data, study.task, seed, minutes, metric, study.scores[metric], losses,

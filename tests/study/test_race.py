@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from metarnn.study.account import decisions
 from metarnn.study.contenders import PORTFOLIOS, Contender, forecast
 from metarnn.study.race import Race, cost
 from metarnn.study.study import Study
@@ -76,7 +77,9 @@ class Scripted:
         self.curve.append((self.spent, self.final + self.gain / (1 + self.spent)))
 
 
-def race(tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, fails=()):
+def race(
+    tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, fails=(), unstable=()
+):
     """A race of contenders with these final scores; its runners, winner and clock."""
     clock, runners = Clock(total), {}
     study = Study(tmp_path, 1.0) if study is None else study
@@ -89,7 +92,8 @@ def race(tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, f
         return runners[contender.name]
 
     running = Race(study, make, [Contender(name) for name in finals], left=clock.left,
-                   useful=useful, steps=steps, progress=SILENT)  # fmt: skip
+                   useful=useful, steps=steps, progress=SILENT,
+                   unstable=lambda runner: "explodes" * (runner.name in unstable))  # fmt: skip
     return running, runners, clock
 
 
@@ -123,6 +127,19 @@ def test_rungs_are_of_equal_time(tmp_path):
 def test_a_contender_that_diverges_never_wins(tmp_path):
     running, _, _ = race(tmp_path, FIVE, fails={"b"})
     assert running.run().name == "d"
+
+
+def test_an_unstable_contender_leaves_its_place_to_the_next(tmp_path):
+    running, runners, _ = race(tmp_path, FIVE, unstable={"b"})
+    assert running.run().name == "d"
+    assert runners["b"].spent == pytest.approx(running.plan["rungs"][0]["until"])
+    (line,) = [d for d in decisions(running.plan, "d") if d["reason"] == "explodes"]
+    assert "stability of b" in line["stage"]
+
+
+def test_where_all_are_unstable_the_best_of_them_wins(tmp_path):
+    running, _, _ = race(tmp_path, FIVE, unstable=set(FIVE))
+    assert running.run().name == "b"
 
 
 def test_where_nobody_can_be_trained_the_error_says_so(tmp_path):

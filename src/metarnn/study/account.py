@@ -14,6 +14,14 @@ def decisions(race: Mapping[str, Any], winner: str) -> Iterator[dict[str, Any]]:
     """Each decision of a race with its reason, as `Study.decide` takes it."""
     for k, rung in enumerate(race["rungs"], 1):
         out = [row["name"] for row in rung["standing"] if row["name"] not in rung["kept"]]
+        for row in rung["standing"]:
+            if row["unstable"]:
+                decision = "out" if row["name"] in out else "stays, since too few are stable"
+                yield {
+                    "stage": f"stability of {row['name']} after rung {k}",
+                    "decision": decision,
+                    "reason": row["unstable"],
+                }
         yield {
             "stage": f"rung {k}",
             "decision": f"out: {', '.join(out)}",

@@ -24,7 +24,7 @@ from metarnn.study.contenders import PORTFOLIOS, Contender
 from metarnn.study.pace import seconds_per_update
 from metarnn.study.race import LEAST, Race
 from metarnn.study.runner import Runner
-from metarnn.study.stability import diverges
+from metarnn.study.stability import QUICK, instability
 from metarnn.study.study import LEARN, RACE, UNITS, Study, fingerprint, machine, versions
 from metarnn.tasks.language.model import count_parameters, parse_count
 from metarnn.tasks.look import Finding, look
@@ -37,7 +37,7 @@ from metarnn.training.progress import Contestant, Progress, clock
 from metarnn.training.world import World, find_device
 
 RULES = 0.03  # of the time, at most, for simple rules
-TEST = 0.15  # of the time, at most, for the score on held-out data
+TEST = 0.1  # of the time, at most, for the score on held-out data
 CLOSING = 0.03  # of the time, for samples and whatever else is done at the end
 WIDTH = 64  # of a user's cell when it is traced; each model has its own
 
@@ -232,6 +232,7 @@ class _Learning:
             steps=self.options.steps,
             least=LEAST if enough else setup.FEW,
             progress=self.show,
+            unstable=self._unstable,
         )
 
     def _contenders(self, plain: Job[Any]) -> list[Contender]:
@@ -280,16 +281,19 @@ class _Learning:
         return each * task.amount(self.held_out)
 
     def _stable(self, race: Race, winner: Runner) -> Runner:
-        """The winner, or the best after it whose state does not run off on long input."""
+        """The winner, or the best after it that is stable on long input."""
         ranked = sorted(race.trained, key=lambda runner: (runner is not winner, runner.best))
         for runner in ranked:
             runner.load()
-            if not diverges(runner.job):
+            if not (reason := instability(runner.job)):
                 return runner
-            self._decide(
-                f"stability of {runner.name}", "not kept", "its state diverges on long input"
-            )
+            self._decide(f"stability of {runner.name}", "not kept", reason)
         return winner
+
+    def _unstable(self, runner: Runner) -> str:
+        """Why a contender in training is not to be ranked by its score so far, "" if nothing."""
+        with runner.averaged():
+            return instability(runner.job, QUICK)
 
     # The end.
 

@@ -38,6 +38,7 @@ class Race:
         least: the share by which another's validation loss must be lower to be preferred: with few
             validation examples small differences tell nothing
         progress: where to show how it goes
+        unstable: why a contender would fail on long input whatever its score, "" if it would not
         key: under which the study stores it
         length: of a full training, where that is set
     """
@@ -53,12 +54,13 @@ class Race:
         steps: int,
         progress: Progress,
         least: float = LEAST,
+        unstable: Callable[[Runner], str] = lambda runner: "",
         key: str = "race",
         length: float = 0.0,
     ) -> None:
         self.study, self.make, self.left, self.useful = study, make, left, useful
         self.contenders, self.steps, self.progress = list(contenders), steps, progress
-        self.least = least
+        self.least, self.unstable = least, unstable
         self.runners: dict[str, Runner] = {}
         self.key, self.fixed = key, length
         self.plan: dict[str, Any] = study.about.setdefault(key, {"rungs": [], "finals": {}})
@@ -142,6 +144,7 @@ class Race:
             return predicted[runner.name].score * (1 + PRIOR * places[runner.name])
 
         ranked = sorted(running, key=rank)
+        kept, unstable = self._stable(ranked, stay)
         standing = [
             {
                 "name": runner.name,
@@ -149,14 +152,29 @@ class Race:
                 "predicted": predicted[runner.name].score,
                 "interval": [predicted[runner.name].low, predicted[runner.name].high],
                 "failure": runner.failure,
+                "unstable": unstable.get(runner.name, ""),
             }
             for runner in ranked
         ]
-        kept = [runner.name for runner in ranked[:stay]]
         rung = {"until": until, "standing": standing, "kept": kept}
         self._note(rungs=[*self.plan["rungs"], rung])
         for line in rung_lines(rung, self._words(until)):
             self.progress.say(line)
+
+    def _stable(self, ranked: Sequence[Runner], stay: int) -> tuple[list[str], dict[str, str]]:
+        """The first so many that are stable, or of the others where those are too few; and why
+        those before them are unstable."""
+        stable: list[str] = []
+        unstable: dict[str, str] = {}
+        for runner in ranked:
+            if len(stable) == stay or runner.failure:
+                break
+            if reason := self.unstable(runner):
+                unstable[runner.name] = reason
+            else:
+                stable.append(runner.name)
+        others = [runner.name for runner in ranked if runner.name not in stable]
+        return [*stable, *others[: stay - len(stable)]], unstable
 
     def _words(self, time: float) -> str:
         return f"{time:,.0f} updates" if self.steps else clock(time)
@@ -249,7 +267,7 @@ def rung_lines(rung: dict[str, Any], time: str) -> Iterator[str]:
     yield f"\nafter {time} each:{'validation':>32}  predicted for the end"
     for row in rung["standing"]:
         low, high = row["interval"]
-        stays = "  stays" if row["name"] in rung["kept"] else ""
+        stays = "  stays" if row["name"] in rung["kept"] else "  unstable" * bool(row["unstable"])
         if row["failure"] or not math.isfinite(row["score"]):
             yield f"  {row['name'][:36]:<36} diverged"
         else:

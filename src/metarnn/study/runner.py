@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,10 @@ class Runner:
         if self.failure or not self.curve:
             return Forecast(math.inf, math.inf, math.inf)
         return forecast(self.curve, end)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Inside the block the model has its averaged weights, which its scores are of."""
+        return self.trainer.average.applied()
 
     def scores(self, split: str) -> dict[str, float]:
         """The scores of its best weights on a whole split."""

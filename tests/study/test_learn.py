@@ -197,6 +197,14 @@ def test_units_of_the_user_take_part(text, tmp_path):
 
 
 @pytest.mark.medium
+def test_units_take_part_by_their_names(text, tmp_path):
+    assert learned(text, tmp_path / "study", "--unit", "found/ptb-products", "meta-lstm") == 0
+    known = Study.load(tmp_path / "study")
+    assert known.about["race"]["contenders"] == ["ptb-products", "meta-lstm"]
+    assert set(known.curves) == {"ptb-products", "meta-lstm"}
+
+
+@pytest.mark.medium
 def test_a_comparison_trains_the_rivals_for_as_long_as_the_winner(text, tmp_path, capsys):
     assert learned(text, tmp_path / "study", "--compare") == 0
     known = Study.load(tmp_path / "study")
@@ -274,6 +282,8 @@ def signalled(process, folder, number):
         (["--minutes", "0"], "a number above 0"),
         (["--task", "lm", "--params", "zero"], "a number of parameters"),
         (["--unit", "nothing.json"], "nothing.json"),
+        (["--unit", "nothing"], "nothing"),
+        (["--unit", "found/nothing"], "'ptb-products'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_a_line(flags, message, text, tmp_path, capsys):

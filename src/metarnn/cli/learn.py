@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
@@ -31,7 +30,7 @@ def learn(
     contenders: int = 0,
     compare: bool = False,
     seeds: int = 1,
-    unit: tuple[Path, ...] = (),
+    unit: tuple[str, ...] = (),
     seed: int = 0,
     device: str = "auto",
 ) -> int:
@@ -54,7 +53,8 @@ def learn(
         compare: then train GRU, LSTM and random units for as long as the winner, and compare them
             with it; how many minutes that takes is said before
         seeds: trainings of each of these
-        unit: units of your own that take part: files with a cell's graph, such as a cell.json
+        unit: more contenders, the first to take part: names such as meta-lstm or
+            found/ptb-products, files with a cell's graph such as a cell.json
         seed: where all randomness begins
         device: where to compute: auto, cpu, cuda
     """

@@ -19,6 +19,7 @@ from metarnn.graph.files import document, make_folder
 from metarnn.runs import tasks
 from metarnn.runs.rules import recorded_rules
 from metarnn.runs.tasks import PLACES, Job
+from metarnn.search import library
 from metarnn.study import account, setup
 from metarnn.study.contenders import PORTFOLIOS, Contender
 from metarnn.study.pace import seconds_per_update
@@ -31,6 +32,7 @@ from metarnn.tasks.look import Finding, look
 from metarnn.tasks.rules import RuleScores, simple_rules
 from metarnn.tasks.split import Split
 from metarnn.tasks.task import measure_of
+from metarnn.tasks.unit import unit as make_unit
 from metarnn.training import Folder, Settings, config
 from metarnn.training import progress as shows
 from metarnn.training.progress import Contestant, Progress, clock
@@ -95,7 +97,8 @@ def learn(
         params: parameters of every model, as in "200k"; by default those of the task
         steps: updates of the winner's training, in place of minutes: exactly reproducible
         contenders: how many take part; by default as many as the time allows
-        units: more contenders: files with a cell's graph (cell.json), or classes of cells
+        units: more contenders: names of units (indrnn, meta-lstm, found/ptb-products), files with
+            a cell's graph (cell.json), or classes of cells
         seed: where all randomness begins
         device: auto, cpu or cuda
         progress: where to show how it goes; by default standard error
@@ -167,12 +170,21 @@ def _opening(data: str, finding: Finding, options: Options) -> dict[str, Any]:
 
 
 def _keep_unit(unit: str | Path | type[Cell], folder: Path) -> str:
-    """A unit of the user's as a file in the folder of the study; its name there."""
-    named = Path(unit).stem if isinstance(unit, str | Path) else unit.__name__.lower()
-    graph = read(unit) if isinstance(unit, str | Path) else trace_cell(unit(WIDTH, WIDTH))
+    """The name of a unit of the user's. What no name stands for is kept as a file in the folder of
+    the study."""
+    if isinstance(unit, str | Path):
+        named = str(unit)
+        if named.startswith(library.PREFIX):
+            unit = library.path(named)
+        elif not named.endswith(".json"):
+            make_unit(named, WIDTH, WIDTH)  # refuses what is no name
+            return named
+        graph, name = read(unit), Path(unit).stem
+    else:
+        graph, name = trace_cell(unit(WIDTH, WIDTH)), unit.__name__.lower()
     make_folder(folder / UNITS)
-    save(graph, folder / UNITS / f"{named}.json")
-    return named
+    save(graph, folder / UNITS / f"{name}.json")
+    return name
 
 
 class _Learning:
@@ -238,9 +250,11 @@ class _Learning:
     def _contenders(self, plain: Job[Any]) -> list[Contender]:
         """Those of the user first, then the portfolio of the task."""
         size = self.options.params or str(count_parameters(plain.model.parameters()))
+        units = self.study.path / UNITS
+        files = {name: units / f"{name}.json" for name in self.study.about["units"]}
         own = [
-            Contender(name, {"cell": str(self.study.path / UNITS / f"{name}.json"), "params": size})
-            for name in self.study.about["units"]
+            Contender(name, {"cell": str(file) if file.exists() else name, "params": size})
+            for name, file in files.items()
         ]
         every = [*own, *PORTFOLIOS[self.entry.name]]
         return every[: self.options.contenders or len(every)]

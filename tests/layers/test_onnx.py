@@ -130,6 +130,17 @@ def test_files_are_what_the_official_package_reads():
     onnx.checker.check_model(model, full_check=True)
 
 
+def test_a_file_has_no_node_or_number_that_no_result_depends_on():
+    b = Builder()
+    x = b.input("x", ("B", 2))
+    b.add("Mul", b.add("Neg", x), b.const(torch.tensor([3.0])))
+    b.output(b.add("Add", x, b.const(torch.tensor([4.0]))), "y", ("B", 2))
+    content = b.model("small")
+    names = {kind: kind.encode() in content for kind in ("Mul", "Neg", "Add", "constant_0")}
+    assert names == {"Mul": False, "Neg": False, "Add": True, "constant_0": False}
+    assert b"constant_1" in content
+
+
 def test_numbers_on_the_wire():
     assert proto.varint(1) == b"\x01"
     assert proto.varint(300) == b"\xac\x02"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ class Constants:
 
     def __init__(self) -> None:
         self.tensors: dict[str, np.ndarray] = {}
+        self.used: set[str] = set()  # names that a graph reads, constants and others
         self._known: dict[Any, str] = {}
 
     def add(self, value: Tensor | np.ndarray, name: str = "") -> str:
@@ -30,15 +31,22 @@ class Constants:
         return self._known[key]
 
 
+class Node(NamedTuple):
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    content: bytes
+
+
 class Builder:
     """A graph: `input`s, then `add` for each node, then `output`s."""
 
     def __init__(self, constants: Constants | None = None, prefix: str = "") -> None:
         self.constants = Constants() if constants is None else constants
         self.prefix, self.count = prefix, 0
-        self.nodes: list[bytes] = []
+        self.nodes: list[Node] = []
         self.inputs: list[bytes] = []
         self.outputs: list[bytes] = []
+        self.results: list[str] = []
 
     def name(self) -> str:
         self.count += 1
@@ -51,7 +59,7 @@ class Builder:
     def several(self, op: str, inputs: Sequence[str], count: int, **attributes: Any) -> list[str]:
         """The results of a node that has several."""
         names = [self.name() for _ in range(count)]
-        self.nodes.append(proto.node(op, inputs, names, attributes))
+        self.nodes.append(Node(inputs, names, proto.node(op, inputs, names, attributes)))
         return names
 
     @property
@@ -70,7 +78,8 @@ class Builder:
         return name
 
     def output(self, value: str, name: str, shape: Shape, kind: str = "float32") -> None:
-        self.nodes.append(proto.node("Identity", [value], [name], {}))
+        self.nodes.append(Node([value], [name], proto.node("Identity", [value], [name], {})))
+        self.results.append(name)
         self.outputs.append(proto.value_info(name, kind, shape))
 
     # What several parts need.
@@ -101,10 +110,21 @@ class Builder:
         return y if bias is None else self.add("Add", y, self.const(bias.float(), "bias"))
 
     def graph(self, name: str) -> bytes:
-        return proto.graph(name, self.nodes, self.inputs, self.outputs)
+        return proto.graph(name, self._live(), self.inputs, self.outputs)
+
+    def _live(self) -> list[bytes]:
+        """The nodes that results depend on, here or in the loops of this graph."""
+        used, live = self.constants.used, list[bytes]()
+        used.update(self.results)
+        for node in reversed(self.nodes):
+            if not used.isdisjoint(node.outputs):
+                used.update(node.inputs)
+                live.append(node.content)
+        return live[::-1]
 
     def model(self, name: str, notes: dict[str, str] | None = None) -> bytes:
         """The whole file."""
-        tensors = [proto.tensor(n, value) for n, value in self.constants.tensors.items()]
-        body = proto.graph(name, self.nodes, self.inputs, self.outputs, tensors)
+        nodes, every = self._live(), self.constants
+        tensors = [proto.tensor(n, value) for n, value in every.tensors.items() if n in every.used]
+        body = proto.graph(name, nodes, self.inputs, self.outputs, tensors)
         return proto.model(body, notes or {})

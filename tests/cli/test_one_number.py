@@ -102,6 +102,7 @@ def test_a_verdict_says_of_its_models_what_evaluate_and_python_say(name, tmp_pat
     arguments = [*source.arguments(source.write(tmp_path)), *SEARCH, "--out", str(out)]
     assert main(["search", source.task, *arguments]) == 0
     verdict = json.loads((out / "verdict.json").read_text())
+    path, again = out, {}
     for row in verdict["rows"]:
         for seed, scores in enumerate(row["scores"]):
             path = out / "verdict" / f"{row['name']}-{seed}"

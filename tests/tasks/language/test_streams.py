@@ -56,7 +56,7 @@ def test_a_model_that_never_forgets_is_read_again_until_every_stream_fits(monkey
     """Its state after a stream depends on all that was read before it."""
     network, split = model(cell="lstm"), text(600)
     with torch.no_grad():
-        bias = network.layers[0].weights(0)["bias_ih"]
+        bias = network.get_parameter("layers.0.bias_ih_l0")
         bias[12:24] = 30.0  # the forget gate: c only adds up
     calls = []
     plain = network.forward

@@ -1,6 +1,7 @@
 """`metarnn train lm`, `evaluate` and `generate`, from a text to a text."""
 
 import json
+import shlex
 import signal
 import time
 import tomllib
@@ -13,6 +14,7 @@ from metarnn.cli.train import parse
 from metarnn.report.materials import gather
 from metarnn.report.write import page
 from metarnn.runs.lm import ENTRY, Config
+from metarnn.runs.tasks import located
 from metarnn.training import Folder, checkpoint
 from tests.helpers.process import start
 
@@ -329,3 +331,30 @@ def test_resume_without_a_folder_takes_the_latest_unfinished_run_of_the_task(tmp
     (tmp_path / "runs/zh/ended.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match="no unfinished run of lm"):
         parse(ENTRY, ["--resume"])
+
+
+@pytest.mark.medium
+def test_a_run_is_used_from_any_working_directory(tmp_path, monkeypatch, capsys):
+    home = tmp_path / "at home"
+    home.mkdir()
+    (home / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 40)
+    monkeypatch.chdir(home)
+    flags = ["--steps", "2", "--width", "4", "--batch", "2", "--length", "8", "--engine", "eager"]
+    assert main(["train", "lm", "--data", "text.txt", "--out", "a run", *flags]) == 0
+    next_step = capsys.readouterr().out.splitlines()[-1].partition(": ")[2]
+    assert main(shlex.split(next_step)[1:]) == 0
+    printed = capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", "at home/a run"]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_data_are_located_whatever_names_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "pairs.de", "pairs.en", "dates"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    for data in ("a.txt", "*.txt", "pairs", "folder"):
+        assert located(data) == str(tmp_path / data)
+    for data in ("pydoc", "dates", "-", "hf:name", "missing.txt"):
+        assert located(data) == data

@@ -37,6 +37,7 @@ CELLS = {
     "found": "FOUND",
     "generated": "meta-gru",
     "found, generated": "meta-FOUND",
+    "mogrified": "mogrifier-gru",
 }
 # Fast tests take each task, kind of unit and direction, but not every combination.
 FAST = {
@@ -48,6 +49,7 @@ FAST = {
     ("classification", "generated", "one"),
     ("forecasting", "generated", "two"),
     ("forecasting", "plain", "one"),
+    ("forecasting", "mogrified", "one"),
 }
 RUNS = [
     pytest.param((task, kind, ways), marks=() if (task, kind, ways) in FAST else pytest.mark.medium)

@@ -7,6 +7,8 @@ import shlex
 import signal
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +20,9 @@ from metarnn.report.materials import gather
 from metarnn.report.write import page
 from metarnn.runs.tasks import open_run
 from metarnn.study import setup
-from metarnn.study.learn import learn
+from metarnn.study.learn import Options, _Learning, learn
 from metarnn.study.study import Study
+from metarnn.tasks import classification
 from metarnn.tasks.look import look
 from metarnn.training.progress import SILENT
 from tests.helpers.process import start
@@ -245,11 +248,60 @@ def test_minutes_are_kept_whatever_an_evaluation_takes(text, tmp_path, monkeypat
     assert 0.7 * 60 < clock["now"] <= 1.1 * 60
     (decision,) = [each for each in made.decisions if each["stage"] == "test"]
     assert "fixed sample" in decision["decision"]
+    assert decision["decision"].removeprefix("scored on ") in made.summary
+    assert made.rules is not None
+    assert "a sample of the test split" in made.summary
+    tokens = {row["tokens"] for row in made.rules.scores.values()}
+    assert tokens == {made.scores["tokens"]}  # rules and model read the same
+    assert made.rules.sentence(made.scores, "the model that was kept") in made.summary
 
 
 def test_few_labelled_examples_have_some_for_validation(waves):
     """Or what was learned by heart best would be kept."""
     assert setup.settings(look(str(waves)))["split"] == "64/16/20"
+
+
+@pytest.mark.parametrize("count", [60, 299, 300, 340, 380])
+def test_contenders_are_never_chosen_by_what_they_were_trained_on(count, tmp_path):
+    file = tmp_path / "waves.jsonl"
+    rows = [json.dumps({"x": [k, k + 1], "label": "ab"[k % 2]}) for k in range(count)]
+    file.write_text("\n".join(rows))
+    own = setup.settings(look(str(file)))
+    assert "valid" in classification.load(str(file), split=own.get("split", "auto")).parts
+
+
+@pytest.mark.medium
+def test_without_a_test_the_summary_says_that_validation_chose_the_model(text, tmp_path, capsys):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name in ("train", "valid"):
+        (folder / f"{name}.txt").write_text(text.read_text())
+    assert learned(folder, tmp_path / "study") == 0
+    assert (
+        "on valid, which chose it, for there is no test" in Study.load(tmp_path / "study").summary
+    )
+
+
+class Unstable:
+    def __init__(self, name, best):
+        self.name, self.best, self.job = name, best, name
+
+    def load(self):
+        pass
+
+
+@pytest.mark.parametrize(("unstable", "kept"), [("a", "b"), ("ab", "a"), ("", "a")])
+def test_an_unstable_winner_gives_way_unless_all_are(unstable, kept, tmp_path, monkeypatch):
+    monkeypatch.setitem(learn.__globals__, "instability", lambda job: job * (job in unstable))
+    study = Study(tmp_path)
+    learning = _Learning(study, None, None, Options(), SILENT)
+    runners: list[Any] = [Unstable("b", 1.1), Unstable("a", 1.0)]
+    study.decide("winner", "a is kept", "it led")
+    race: Any = SimpleNamespace(trained=runners)
+    assert learning._stable(race, runners[1]).name == kept
+    (decision,) = [each for each in study.decisions if each["stage"] == "winner"]
+    assert decision["decision"] == f"{kept} is kept"
+    assert (decision["reason"] == "it led") == (not unstable)
 
 
 @pytest.mark.medium

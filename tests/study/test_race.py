@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from metarnn.study.account import decisions
 from metarnn.study.contenders import PORTFOLIOS, Contender, forecast
 from metarnn.study.race import Race, cost
 from metarnn.study.study import Study
@@ -133,8 +132,8 @@ def test_an_unstable_contender_leaves_its_place_to_the_next(tmp_path):
     running, runners, _ = race(tmp_path, FIVE, unstable={"b"})
     assert running.run().name == "d"
     assert runners["b"].spent == pytest.approx(running.plan["rungs"][0]["until"])
-    (line,) = [d for d in decisions(running.plan, "d") if d["reason"] == "explodes"]
-    assert "stability of b" in line["stage"]
+    (line,) = [each for each in running.study.decisions if each["reason"] == "explodes"]
+    assert (line["stage"], line["decision"]) == ("stability of b", "unstable")
 
 
 def test_where_all_are_unstable_the_best_of_them_wins(tmp_path):
@@ -207,3 +206,42 @@ def test_with_few_validation_examples_the_first_stays_unless_another_is_far_bett
         running, _, _ = race(tmp_path / f"{winner}{least}", finals, useful=40_000, total=1000.0)
         running.least = least
         assert running.run().name.startswith(winner)
+        reasons = {each["stage"]: each["reason"] for each in running.study.decisions}
+        if winner == "a":
+            assert "no other's validation loss is lower by 5%; b with" in reasons["winner"]
+            assert "too close to tell" in reasons["winner"]
+        else:
+            assert "it has the lowest validation loss" in reasons["winner"]
+        assert ("variants" in reasons) == (least > 0.01)
+
+
+def decided(running):
+    running.run()
+    return {each["stage"]: f"{each['decision']}: {each['reason']}" for each in (
+        running.study.decisions)}  # fmt: skip
+
+
+def test_every_decision_of_a_race_is_stored_with_its_reason(tmp_path):
+    running, _, _ = race(tmp_path, FIVE)
+    decisions = decided(running)
+    assert list(decisions) == ["contenders", "rung 1", "rung 2", "rung 3", "final of b", "winner"]
+    assert decisions["contenders"].startswith("5 of 5 take part")
+    assert decisions["rung 1"].startswith("out: e; c: the worst predictions")
+    assert "led 5 contenders after equal time; the runner-up, d," in decisions["winner"]
+
+
+def test_one_contender_has_led_nobody(tmp_path):
+    running, _, _ = race(tmp_path, FIVE, total=1.0)
+    decisions = decided(running)
+    assert list(decisions) == ["contenders", "final of a", "winner"]
+    assert "1 of 5 take part" in decisions["contenders"]
+    assert "each must train 60 updates" in decisions["contenders"]
+    assert decisions["winner"] == "a is kept: no other contender took part"
+
+
+def test_contenders_whose_predictions_overlap_are_said_to_be_too_close_to_tell(tmp_path):
+    running, _, _ = race(tmp_path, {"a": 1.1, "b": 1.1, "c": 5.0, "d": 9.0})
+    decisions = decided(running)
+    assert "too close" not in decisions["rung 1"]
+    assert "too close to a to tell: b" in decisions["rung 3"]
+    assert "too close to tell" in decisions["winner"]

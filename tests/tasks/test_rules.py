@@ -7,15 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from metarnn.tasks import classification, forecasting, language, translation
+from metarnn.tasks import classification, forecasting, language, rules, translation
 from metarnn.tasks.classification import hydra
 from metarnn.tasks.classification.baselines import dtw, minirocket, nearest
 from metarnn.tasks.classification.examples import Part, Scheme
 from metarnn.tasks.language.ngram import KneserNey
-from metarnn.tasks.rules import FILE, Rule, RuleScores, RuleSet, cache_of, simple_rules
+from metarnn.tasks.rules import FILE, Rule, RuleScores, RuleSet, cache_of
 from metarnn.tasks.task import Measure
 from metarnn.tasks.translation.metrics import text_bleu
 from metarnn.tasks.translation.rules import TranslationMemory
+
+
+def simple_rules(*arguments, **options) -> RuleScores:
+    """The rules of a task that has some."""
+    scores = rules.simple_rules(*arguments, **options)
+    assert scores is not None
+    return scores
 
 
 class Counting:
@@ -51,6 +58,41 @@ def test_a_cache_spares_the_rules_and_other_data_or_another_split_do_not_use_it(
     assert task.calls == 3
 
 
+class Limited(Counting):
+    """Its rule reads as much as there is time for; another takes 5 seconds."""
+
+    def simple_rules(self, split, seconds):
+        slow = Rule("slow", 5.0, lambda: {"error": 0.5})
+        quick = Rule("rule", 0.0, lambda: {"error": 1 / (1 + seconds)}, f"{seconds} seconds")
+        return RuleSet("a", Measure("error"), (quick, slow))
+
+
+def test_a_rule_has_one_score_whatever_time_a_later_command_has(tmp_path):
+    first = simple_rules(Limited(), "test", tmp_path, seconds=1.0)
+    assert first.skipped == ("slow",)
+    assert first.sentence({"error": 0.1}).endswith("the best, rule; skipped: slow.")
+    again = simple_rules(Limited(), "test", tmp_path, seconds=0.0)
+    assert (again.scores, again.notes) == (first.scores, first.notes)
+    more = simple_rules(Limited(), "test", tmp_path, seconds=9.0)
+    assert more.scores == {"rule": {"error": 0.5}, "slow": {"error": 0.5}}
+    assert more.notes == ("rule: 1.0 seconds",)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        lambda: language.LanguageTask(language.load("pydoc"), batch=2, length=8),
+        lambda: translation.TranslationTask(translation.load("dates"), batch=4),
+        lambda: classification.ClassificationTask(classification.load("digits")),
+        lambda: forecasting.ForecastingTask(forecasting.load("sunspots", horizon=10)),
+    ],
+)
+def test_what_a_cache_is_of_does_not_depend_on_the_time_for_it(task):
+    sets = [task().simple_rules("test", seconds) for seconds in (0.0, 0.5, 100.0)]
+    assert len({each.fingerprint for each in sets}) == 1
+    assert len({tuple(rule.name for rule in each.rules) for each in sets}) == 1
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"1 test a": 3}', "{"])
 def test_a_damaged_cache_is_computed_anew(tmp_path, content):
     (tmp_path / FILE).write_text(content)
@@ -75,7 +117,7 @@ def test_runs_of_a_study_share_its_cache(tmp_path):
 
 
 def test_a_task_without_rules_has_none(tmp_path):
-    assert simple_rules(object(), "test", tmp_path) is None
+    assert rules.simple_rules(object(), "test", tmp_path) is None
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from metarnn.report.curves import curves
 from metarnn.tasks.pretrained import unit_of
 from metarnn.tasks.stack import StackOptions, maker, solved
 from metarnn.tasks.synthetic.problems import PROBLEMS, SyntheticTask, build_model
-from metarnn.tasks.unit import META
+from metarnn.tasks.unit import META, MOGRIFIER
 from metarnn.training import NotFinite, Settings, Trainer
 from metarnn.training.progress import Race, clock, progress
 
@@ -81,7 +81,7 @@ def _compare(
     units = {name: unit_of(Path(name)) if os.path.isdir(name) else name for name in cells}
     for chosen in units.values():
         if not chosen.endswith(".json"):
-            check.one_of("cells", chosen.removeprefix(META), CELLS)
+            check.one_of("cells", chosen.removeprefix(META).removeprefix(MOGRIFIER), CELLS)
     steps = check.size("steps", steps, least=0) or PROBLEMS[task].updates
     every = max(steps // 40, 1)
     shown: dict[str, list[tuple[float, float]]] = {}

@@ -13,7 +13,6 @@ from metarnn.report.write import write_report
 from metarnn.study import samples
 from metarnn.study.learn import learn as learned
 from metarnn.study.study import Study
-from metarnn.tasks.rules import simple_rules
 from metarnn.training.interrupt import Interrupted
 from metarnn.training.progress import printable
 
@@ -84,12 +83,12 @@ def _show(study: Study) -> None:
     page = study.path / "report.html"
     if not page.exists():
         write_report([study.path])
-    head = ["score", str(study.about["split"])]
+    few = study.about.get("sample")
+    head = ["score", f"{study.about['split']}{f', sample of {few:,}' if few else ''}"]
     print()
     print_table(head, [[name, f"{value:.4f}"] for name, value in study.scores.items()])
     say(f"\n{printable(study.summary)}\n")
-    rules = simple_rules(study.job.task, study.about["split"], study.path)
-    for line in () if rules is None else rules.lines(study.scores, study.best):
+    for line in () if study.rules is None else study.rules.lines(study.scores, study.best):
         say(printable(line))
     for line in study.samples():
         say(printable(line))

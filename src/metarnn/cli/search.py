@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,7 +28,6 @@ from metarnn.runs.searched import (
     task_config,
     verified_problem,
 )
-from metarnn.runs.tasks import PLACES
 from metarnn.search import Found, Search, SearchOptions, Space
 from metarnn.search.problem import Problem, Unit
 from metarnn.search.verdict import (
@@ -43,7 +43,7 @@ from metarnn.search.workers import Workers
 from metarnn.tasks.rules import simple_rules
 from metarnn.tasks.split import Split
 from metarnn.tasks.unit import FILE
-from metarnn.training import Folder, Settings, config
+from metarnn.training import Folder, Settings
 from metarnn.training import progress as shows
 from metarnn.training import world as worlds
 from metarnn.training.interrupt import Interrupted
@@ -89,7 +89,7 @@ def _search(entry: Any, chosen: Any, world: World) -> int:
         world.tell(None)
         if world.is_first:
             Split.of(problem.whole).keep(folder.path, chosen.data, begun=folder.last.exists())
-            config.save(folder.config, f"search-{entry.name}", chosen, PLACES)
+            tasks.keep_settings(folder.config, f"search-{entry.name}", chosen)
         try:
             with (
                 _workers(entry, chosen, folder) as workers,
@@ -99,7 +99,7 @@ def _search(entry: Any, chosen: Any, world: World) -> int:
         except Interrupted as stopped:
             number = int(stopped.args[0]) if stopped.args and stopped.args[0] else 2
             if world.is_first:
-                advice = f"metarnn search {entry.name} --resume --out {folder}"
+                advice = f"metarnn search {entry.name} --resume --out {shlex.quote(str(folder))}"
                 print(f"interrupted; all is saved. To go on: {advice}", file=sys.stderr)
             return 128 + number
 
@@ -172,7 +172,8 @@ def _run(
     if world.is_first:
         write_document(folder.path / "verdict.json", verdict.as_dict())
         _print_judged(problem, verdict, folder)
-        say(f"saved in {folder}: metarnn train {entry.name} --cell {folder.path / 'cell.json'}")
+        data, cell = (shlex.quote(str(each)) for each in (chosen.data, folder.path / "cell.json"))
+        say(f"saved in {folder}: metarnn train {entry.name} --data {data} --cell {cell}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -140,7 +141,7 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
             (folder.path / ENDED).unlink(missing_ok=True)
             data = str(getattr(job.config, "data", ""))
             Split.of(job.task).keep(folder.path, data, begun=resumed)
-            config.save(folder.config, entry.name, job.config, PLACES)
+            tasks.keep_settings(folder.config, entry.name, job.config)
             entry.save(job, folder)
         _introduce(entry, job, folder, trainer, show)
         if resumed:
@@ -197,12 +198,12 @@ def _conclude(
         say(line)
     for line in entry.details(job, scores):
         say(line)
-    say(f"saved in {folder}: metarnn evaluate {folder}")
+    say(f"saved in {folder}: metarnn evaluate {shlex.quote(str(folder))}")
     return 0
 
 
 def _go_on(entry: Entry[Any], folder: Folder) -> str:
-    return f"To go on: metarnn train {entry.name} --resume --out {folder}"
+    return f"To go on: metarnn train {entry.name} --resume --out {shlex.quote(str(folder))}"
 
 
 def _taken(folder: Folder) -> str:

@@ -17,9 +17,11 @@ def recorded_rules(
     step: int,
     scores: Mapping[str, float],
     seconds: float = SECONDS,
+    *,
+    sampled: bool = False,
 ) -> RuleScores | None:
     """The simple rules of a run's task; adds them and the run's own scores to its metrics."""
-    rules = simple_rules(task, split, folder.path, seconds)
+    rules = simple_rules(task, split, folder.path, seconds, sampled=sampled)
     if rules is not None:
         size = folder.metrics.stat().st_size if folder.metrics.exists() else 0
         Metrics(folder.metrics, size).add(step, rules.record(scores))

@@ -13,7 +13,7 @@ from torch import nn
 
 from metarnn.cells import check
 from metarnn.runs import tasks
-from metarnn.runs.tasks import PLACES, Job
+from metarnn.runs.tasks import Job
 from metarnn.search import DartsSpace, SearchOptions, Space, UnitSpace
 from metarnn.search.problem import Problem, Unit
 from metarnn.search.unit_space import OPERATIONS, SLOTS
@@ -21,7 +21,7 @@ from metarnn.search.verdict import RIVALS, Keep, VerdictOptions
 from metarnn.tasks.language.model import count_parameters, parse_count
 from metarnn.tasks.split import Split
 from metarnn.tasks.unit import name_of
-from metarnn.training import Folder, Settings, config, generators
+from metarnn.training import Folder, Settings, generators
 from metarnn.training.progress import SILENT, Progress
 
 VERDICT = "verdict"  # in the folder of a search, the trainings of its verdict
@@ -137,7 +137,7 @@ def runs_of(entry: Any, chosen: Any, problem: Problem) -> Keep:
         keys |= {"cell": name_of(unit), "width": width, "params": ""}
         own = replace(task_config(entry, chosen), **keys)
         split.keep(folder.path, own.data, begun=folder.last.exists())
-        config.save(folder.config, entry.name, own, PLACES)
+        tasks.keep_settings(folder.config, entry.name, own)
         entry.save(Job(own, problem.whole, model), folder)
 
     return keep

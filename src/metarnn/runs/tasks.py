@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 import os
+import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -117,6 +119,38 @@ def chosen(kind: type, config: Any, *without: str) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names}
 
 
+def _stored(settings: C) -> C:
+    """The settings with data that can be read from any working directory."""
+    data = getattr(settings, "data", "")
+    return replace(settings, data=located(data)) if data else settings
+
+
+def stored(settings: Common) -> dict[str, Any]:
+    """The settings as a run keeps them, by name."""
+    own = vars(_stored(settings))
+    return {name: value for name, value in own.items() if name not in PLACES}
+
+
+def located(data: str) -> str:
+    """The absolute path of data, of a pattern of files or of aligned files; of others the name.
+
+    >>> located("pydoc"), located("-"), located("hf:x")
+    ('pydoc', '-', 'hf:x')
+    """
+    # Files whose names look like embedded data are not read: loaders prefer the embedded.
+    named = data and not os.path.dirname(data) and not os.path.splitext(data)[1]
+    embedded = importlib.import_module("metarnn.tasks.look").EMBEDDED if named else {}
+    if any(data in names for names in embedded.values()):
+        return data
+    there = os.path.exists(data) or any(glob.iglob(data))
+    return os.path.abspath(data) if there or any(glob.iglob(f"{glob.escape(data)}.*")) else data
+
+
+def keep_settings(path: Path, task: str, settings: Common) -> None:
+    """Write the config.toml of a run."""
+    config.save(path, task, _stored(settings), PLACES)
+
+
 def fitting(make: Callable[[], M], folder: Folder | None) -> M:
     """The model that `make` makes; one of a run is first compared with the run's weights."""
     return make() if folder is None else affordable(make, folder.model)
@@ -147,6 +181,12 @@ class Run(Generic[C]):
         """The model with what it has learned."""
         path = self.folder.model
         if not path.exists():
+            study = self.folder.path.absolute().parent.parent
+            if (study / "learn.json").exists():
+                raise FileNotFoundError(
+                    f"{self.folder} has no {path.name}: a finished study keeps the weights of its "
+                    f"best contender alone, in {study}"
+                )
             raise FileNotFoundError(
                 f"{self.folder} has no {path.name} yet: it comes with the first validation"
             )
@@ -167,7 +207,7 @@ def open_run(path: str | os.PathLike[str], **changes: Any) -> Run[Any]:
 
 def refuse_use(path: str | os.PathLike[str], wanted: str, entry: Entry[Any]) -> NoReturn:
     """Refuse a run of another task than a command is for, and name the commands for it."""
-    advice = f"For that, there is `metarnn {VERBS[entry.name]} {path}`."
+    advice = f"For that, there is `metarnn {VERBS[entry.name]} {shlex.quote(str(path))}`."
     check.refuse("run", str(path), f"the run of {wanted}; this is one of {entry.name!r}", advice)
 
 

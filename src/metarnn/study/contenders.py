@@ -15,7 +15,7 @@ class Contender:
     """A configuration in a race: what it changes of the study's common settings.
 
     >>> Contender("GRU, lr × 2", {"cell": "gru"}, {"lr": 2.0}).folder
-    'GRU,-lr-×-2'
+    'GRU-lr-×-2'
 
     Attributes:
         name: unique in its race
@@ -31,7 +31,7 @@ class Contender:
 
     @property
     def folder(self) -> str:
-        return self.name.replace(" ", "-")
+        return self.name.replace(",", "").replace(" ", "-")
 
     def changes(self, base: Any) -> dict[str, Any]:
         """The settings of this contender, where the common ones are `base`."""

@@ -18,7 +18,7 @@ from metarnn.graph import read, save, trace_cell
 from metarnn.graph.files import document, make_folder
 from metarnn.runs import tasks
 from metarnn.runs.rules import recorded_rules
-from metarnn.runs.tasks import PLACES, Job
+from metarnn.runs.tasks import Job
 from metarnn.search import library
 from metarnn.study import account, setup
 from metarnn.study.contenders import PORTFOLIOS, Contender
@@ -29,7 +29,7 @@ from metarnn.study.stability import QUICK, instability
 from metarnn.study.study import LEARN, RACE, UNITS, Study, fingerprint, machine, versions
 from metarnn.tasks.language.model import count_parameters, parse_count
 from metarnn.tasks.look import Finding, look
-from metarnn.tasks.rules import RuleScores, simple_rules
+from metarnn.tasks.rules import simple_rules
 from metarnn.tasks.split import Split
 from metarnn.tasks.task import measure_of
 from metarnn.tasks.unit import unit as make_unit
@@ -128,7 +128,7 @@ def learn(
     with study.folder.locked(resume=resume):
         if not begun:
             study.about["units"] = [_keep_unit(unit, path) for unit in units]
-            study.note(base={k: v for k, v in vars(base).items() if k not in PLACES})
+            study.note(base=tasks.stored(base))
         _Learning(study, entry, base, options, show).run()
     return Study.load(path)
 
@@ -206,6 +206,7 @@ class _Learning:
             plain = self.entry.job(self.base, self.data)
             if not begun:
                 self._regularise(plain)
+                self._account_for_settings()
             self.split = Split.of(plain.task)
             self.split.keep(study.path, self.base.data, begun=begun)
             self.held_out = self.entry.held_out(plain)
@@ -227,14 +228,23 @@ class _Learning:
             own = Settings(**tasks.chosen(Settings, replace(self.base, steps=1000)))
             steps = 0.7 * self.study.left / seconds_per_update(plain.task, plain.model, own)
         self.base = setup.regularised(self.entry.name, self.base, steps / per_epoch)
-        self.study.note(base={k: v for k, v in vars(self.base).items() if k not in PLACES})
+        self.study.note(base=tasks.stored(self.base))
+
+    def _account_for_settings(self) -> None:
+        """Say which settings follow from the data, and why."""
+        preset = next(iter(self.entry.presets.values()))
+        usual = {**vars(self.entry.kind()), **preset}
+        for name, reason in setup.REASONS.items():
+            value = getattr(self.base, name, None)
+            if value is not None and value != usual[name]:
+                self._decide(f"setting {name}", str(value), reason)
 
     # The race.
 
     def _race(self, plain: Job[Any]) -> Race:
         per_epoch, name = float(getattr(plain.task, "batches_per_epoch", 0.0)), self.entry.name
         useful = max(setup.EPOCHS[name] * per_epoch, setup.UPDATES[name]) if per_epoch else inf
-        enough = plain.task.amount("valid") >= setup.TELLING[name]
+        amount = plain.task.amount("valid")
         return Race(
             self.study,
             self._runner,
@@ -242,7 +252,8 @@ class _Learning:
             left=self._left,
             useful=useful,
             steps=self.options.steps,
-            least=LEAST if enough else setup.FEW,
+            least=LEAST if amount >= setup.TELLING[name] else setup.FEW,
+            validation=f"{min(amount, plain.task.enough):,} validation {setup.COUNTED[name]}",
             progress=self.show,
             unstable=self._unstable,
         )
@@ -300,8 +311,14 @@ class _Learning:
         for runner in ranked:
             runner.load()
             if not (reason := instability(runner.job)):
+                if runner is not winner:
+                    reason = "the lowest validation loss of those that are stable"
+                    self._decide("winner", f"{runner.name} is kept", reason)
                 return runner
-            self._decide(f"stability of {runner.name}", "not kept", reason)
+            self._decide(f"stability of {runner.name}", "unstable", reason)
+        winner.load()
+        reason = "none of the others is stable either"
+        self._decide("winner", f"{winner.name} is kept", reason)
         return winner
 
     def _unstable(self, runner: Runner) -> str:
@@ -313,18 +330,20 @@ class _Learning:
 
     def _account(self, winner: Runner) -> None:
         """Score the winner on held-out data, and make its run that of the study."""
-        study, split, race = self.study, self.held_out, self.study.about["race"]
+        study, split = self.study, self.held_out
         study.promote(winner.folder.path)
-        task = self._test_task(winner)
+        where = self._choose_test_examples(winner)
+        task = study.scored(winner.job.task, split)
         with shows.evaluating(self.show, f"evaluating {split}"), torch.no_grad():
             scores = task.evaluate(winner.job.model.eval(), split)
         at = winner.trainer.at
-        rules: RuleScores | None = None
-        if task is winner.job.task:
-            most = RULES * study.seconds
-            rules = recorded_rules(task, split, study.folder, at.best_step, scores, most)
-        for line in account.decisions(race, winner.name):
-            self._decide(**line)
+        sampled = task is not winner.job.task
+        rules = recorded_rules(
+            task, split, study.folder, at.best_step, scores,
+            RULES * study.seconds if sampled else 0.0,  # all others are cached
+            sampled=sampled,
+        )  # fmt: skip
+        reason = next(d["reason"] for d in study.decisions if d["stage"] == "winner")
         measure = measure_of(task, scores)
         trained = (at.elapsed, at.step)
         study.note(
@@ -334,7 +353,7 @@ class _Learning:
             steps=at.step,
             trained={"seconds": round(at.elapsed, 1), "updates": at.step},
             seeds=[self.options.seed],
-            verdict=account.summary(race, winner.name, trained, scores, measure, split, rules),
+            verdict=account.summary(winner.name, trained, scores, measure, where, reason, rules),
             best=winner.name,
             best_run=f"{RACE}/{winner.contender.folder}",
         )
@@ -342,17 +361,19 @@ class _Learning:
             Folder(place).drop_checkpoints()
             Folder(place).model.unlink(missing_ok=True)
 
-    def _test_task(self, winner: Runner) -> Any:
-        """The task, with a sample of the held-out data where all of it would take too long."""
-        task, most = winner.job.task, TEST * self.study.seconds
+    def _choose_test_examples(self, winner: Runner) -> str:
+        """Score a sample of the held-out data where all of it would take too long; say which."""
+        task, most, split = winner.job.task, TEST * self.study.seconds, self.held_out
+        where = split if split == "test" else f"{split}, which chose it, for there is no test"
         seconds = self._test_seconds(winner)
         if self.options.steps or seconds <= most:
-            return task
-        amount = task.amount(self.held_out)
+            return where
+        amount = task.amount(split)
         few = max(int(amount * most / seconds), 1)
-        reason = f"all {amount:,} would take {clock(seconds)}"
-        self._decide("test", f"scored on a fixed sample of {few:,}", reason)
-        return task.sampled(self.held_out, few)
+        self.study.note(sample=few)
+        what = f"a fixed sample of {few:,} of {amount:,} {setup.COUNTED[self.entry.name]}"
+        self._decide("test", f"scored on {what}", f"all would take {clock(seconds)}")
+        return f"{where}, {what}"
 
     def _decide(self, stage: str, decision: str, reason: str, **figures: Any) -> None:
         self.show.say(self.study.decide(stage, decision, reason, **figures))

@@ -13,6 +13,7 @@ from metarnn.training.progress import Progress, clock
 
 # (share of a full training, contenders that stay): the learning rate is constant until the last.
 RUNGS = ((0.03, 3), (0.06, 2), (0.12, 1))
+KEY = "race"
 FEWEST = 60  # updates, fewer than which rank nothing
 CHECKS = 12  # validations of a final training
 PATIENCE = 0.3  # of a training without a better validation, after which it has overfitted
@@ -39,6 +40,7 @@ class Race:
             validation examples small differences tell nothing
         progress: where to show how it goes
         unstable: why a contender would fail on long input whatever its score, "" if it would not
+        validation: what contenders are scored on, in words: "48 examples"
         key: under which the study stores it
         length: of a full training, where that is set
     """
@@ -55,12 +57,13 @@ class Race:
         progress: Progress,
         least: float = LEAST,
         unstable: Callable[[Runner], str] = lambda runner: "",
-        key: str = "race",
+        validation: str = "the validation data",
+        key: str = KEY,
         length: float = 0.0,
     ) -> None:
         self.study, self.make, self.left, self.useful = study, make, left, useful
         self.contenders, self.steps, self.progress = list(contenders), steps, progress
-        self.least, self.unstable = least, unstable
+        self.least, self.validation, self.unstable = least, validation, unstable
         self.runners: dict[str, Runner] = {}
         self.key, self.fixed = key, length
         self.plan: dict[str, Any] = study.about.setdefault(key, {"rungs": [], "finals": {}})
@@ -68,13 +71,17 @@ class Race:
     def run(self) -> Runner:
         """Return the winner, trained to the end."""
         if "length" not in self.plan:
-            self._note(**self._planned())
+            self.plan |= self._planned()
+            self._decide_contenders()
         names = {each.name: each for each in self.contenders}
         running = [self._runner(names[name]) for name in self.plan["contenders"]]
         rungs = [(share, stay) for share, stay in RUNGS if stay < len(running)]
         for k, (share, stay) in enumerate(rungs):
             running = self._rung(k, running, share * self.length, stay)
-        finished = [self._final(running[0])]
+        reason = "the only one" if len(names) == 1 else "the first after the last rung"
+        if len(names) > 1 and not rungs:
+            reason = "the first in the order of the portfolio"
+        finished = [self._final(running[0], reason)]
         if not self.steps and not self.fixed:
             finished += self._further_finals(running[0])
         best = self._preferred(finished)
@@ -84,6 +91,7 @@ class Race:
                 f"none of the {len(names)} contenders could be trained: {best.failure}. Look for "
                 "values in the data that are out of proportion"
             )
+        self._decide_winner(best, finished)
         return best
 
     @property
@@ -96,9 +104,9 @@ class Race:
         """The length of a full training, in seconds or updates."""
         return self.plan["length"]
 
-    def _note(self, **decided: Any) -> None:
-        self.plan |= decided
-        self.study.note(**{self.key: self.plan})
+    def _decide(self, stage: str, decision: str, reason: str, **figures: Any) -> None:
+        own = stage if self.key == KEY else f"{self.key}, {stage}"
+        self.progress.say(self.study.decide(own, decision, reason, **figures))
 
     # Planning.
 
@@ -117,6 +125,23 @@ class Race:
             count -= 1  # the fewer, the longer their rungs
         length = min(self.left() / (1 + cost(count)), self.useful * pace)
         return {"length": length, "contenders": names[:count], "seconds_per_update": pace}
+
+    def _decide_contenders(self) -> None:
+        count, every = len(self.plan["contenders"]), len(self.contenders)
+        decision = f"{count} of {every} take part; a full training takes {self._words(self.length)}"
+        if self.steps or self.fixed:
+            reason = "its length was set beforehand"
+        elif count < every:
+            pace = self.plan["seconds_per_update"]
+            reason = (
+                f"each must train {FEWEST} updates before the first ones stop, an update takes "
+                f"{1000 * pace:,.0f} ms"
+            )
+        elif self.length < self.left() / 2:
+            reason = "longer trainings gain nothing on so few data"
+        else:
+            reason = "all that the time allows"
+        self._decide("contenders", decision, reason)
 
     def _runner(self, contender: Contender, length: float = 0.0) -> Runner:
         """The runner of a contender, ready to train."""
@@ -157,9 +182,19 @@ class Race:
             for runner in ranked
         ]
         rung = {"until": until, "standing": standing, "kept": kept}
-        self._note(rungs=[*self.plan["rungs"], rung])
+        self.plan["rungs"] = [*self.plan["rungs"], rung]
         for line in rung_lines(rung, self._words(until)):
             self.progress.say(line)
+        out = [runner.name for runner in ranked if runner.name not in kept]
+        for name, reason in unstable.items():
+            decision = "unstable" if name in out else "unstable, kept since too few are stable"
+            self._decide(f"stability of {name}", decision, reason)
+        worst = predicted[kept[-1]].high
+        close = [name for name in out if predicted[name].low <= worst]
+        reason = f"the worst predictions for the end of the training, on {self.validation}"
+        if close:
+            reason += f"; too close to {kept[-1]} to tell: {'; '.join(close)}"
+        self._decide(f"rung {len(self.plan['rungs'])}", f"out: {'; '.join(out)}", reason)
 
     def _stable(self, ranked: Sequence[Runner], stay: int) -> tuple[list[str], dict[str, str]]:
         """The first so many that are stable, or of the others where those are too few; and why
@@ -181,25 +216,66 @@ class Race:
 
     # Finals.
 
-    def _final(self, runner: Runner, length: float = 0.0) -> Runner:
+    def _final(self, runner: Runner, reason: str, length: float = 0.0) -> Runner:
         """Train a contender to the end; what has failed by then keeps its best weights."""
         finals = self.plan["finals"]
         if runner.name not in finals:
             end = self._end(runner, length or self.length, first=not finals)
-            finals[runner.name] = {"since": runner.spent, "end": end}
-            self._note(finals=finals)
+            finals[runner.name] = {"since": runner.spent, "end": end, "reason": reason}
+            self.study.note()
             self.progress.say(f"\n{runner.name} is trained to the end: {self._words(end)} in all")
-        if "score" not in finals[runner.name]:
-            final = finals[runner.name]
+        final = finals[runner.name]
+        if "score" not in final:
             runner.finish(final["since"], final["end"], CHECKS, overfits)
-            finals[runner.name] |= {
-                "spent": runner.spent,
-                "score": runner.best,
-                "failure": runner.failure,
-            }
-            self._note(finals=finals)
-            self.progress.say(f"{runner.name}: best validation {runner.best:.4f}")
+            final |= {"spent": runner.spent, "score": runner.best, "failure": runner.failure}
+            spent = self._words(runner.spent)
+            decision = f"best validation {runner.best:.4f} after {spent}"
+            reason = final["reason"]
+            if runner.failure:
+                reason += f"; {runner.failure}"
+            elif runner.spent < 0.9 * final["end"]:
+                reason += "; ended early, since it overfits"
+            self._decide(f"final of {runner.name}", decision, reason)
         return runner
+
+    def _decide_winner(self, best: Runner, finished: Sequence[Runner]) -> None:
+        """Say who is kept, and whether the validation data could tell."""
+        others = sorted((each for each in finished if each is not best), key=lambda r: r.best)
+        if others and others[0].best < best.best:
+            reason = (
+                f"no other's validation loss is lower by {self.least:.0%}; {others[0].name} with "
+                f"{others[0].best:.4f} against {best.best:.4f} is too close to tell"
+            )
+        elif others:
+            reason = (
+                f"of {len(finished)} trained to the end it has the lowest validation loss, "
+                f"{best.best:.4f}; next is {others[0].name} with {others[0].best:.4f}"
+            )
+            if others[0].best - best.best < self.least * abs(best.best):
+                reason += ", too close to tell"
+        elif not self.plan["rungs"]:
+            reason = "no other contender took part"
+            if len(self.contenders) == 1:
+                reason = "it was the only contender"
+        else:
+            reason = self._lead(best)
+        if others or self.plan["rungs"]:
+            reason += f", on {self.validation}"
+        figures = {each.name: each.best for each in finished}
+        self._decide("winner", f"{best.name} is kept", reason, **figures)
+
+    def _lead(self, best: Runner) -> str:
+        """How the winner stood against the runner-up, when they were last compared."""
+        rows = {row["name"]: row for row in self.plan["rungs"][-1]["standing"]}
+        second = next(row for name, row in rows.items() if name != best.name)
+        low, high = second["interval"]
+        own = rows[best.name]["predicted"]
+        close = ", too close to tell" if low <= own else ""
+        return (
+            f"it led {len(self.plan['contenders'])} contenders after equal time; the runner-up, "
+            f"{second['name']}, was predicted to reach a validation loss of "
+            f"{second['predicted']:.4f} ({low:.4f} to {high:.4f}), the winner {own:.4f}{close}"
+        )
 
     def _preferred(self, finished: Sequence[Runner]) -> Runner:
         """The most promising, unless another's validation loss is lower by enough to tell."""
@@ -226,16 +302,20 @@ class Race:
             known = name in self.plan["finals"]
             enough = MARGIN * (self.length - runner.spent) <= self.left()
             if name != first.name and not runner.failure and (known or enough):
-                yield self._final(runner)
+                yield self._final(runner, "time is left for it")
         best = self._preferred([self.runners[name] for name in self.plan["finals"]])
         queue, tried = list(variants(best.contender)), 0
-        while queue and tried < VARIANTS and self.least <= LEAST:
+        if self.least > LEAST:
+            reason = f"{self.validation} tell only differences of {self.least:.0%} or more"
+            self._decide("variants", "none are tried", reason)
+            return
+        while queue and tried < VARIANTS:
             contender, tried = queue.pop(0), tried + 1
             length = contender.length * self.length
             if contender.name not in self.plan["finals"] and MARGIN * length > self.left():
                 continue
             runner = self._runner(contender, length)
-            yield self._final(runner, length)
+            yield self._final(runner, f"time is left for a variant of {best.name}", length)
             if self._preferred([best, runner]) is runner:
                 best, queue = runner, list(variants(runner.contender))
 

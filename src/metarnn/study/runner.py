@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from metarnn.graph.files import copy
-from metarnn.runs.tasks import PLACES, Job, chosen
+from metarnn.runs.tasks import Job, chosen, keep_settings
 from metarnn.study.contenders import Contender, Forecast, forecast
 from metarnn.tasks.language.model import count_parameters
 from metarnn.tasks.split import Split
-from metarnn.training import Folder, Settings, Trainer, checkpoint, config
+from metarnn.training import Folder, Settings, Trainer, checkpoint
 from metarnn.training.guard import NotFinite
 from metarnn.training.interrupt import Interrupted
 from metarnn.training.metrics import read_lines
@@ -112,7 +112,7 @@ class Runner:
     def _describe(self) -> None:
         """Write config.toml and the split: the folder is an ordinary run of its task."""
         self.split.keep(self.folder.path, str(self.job.config.data), begun=False)
-        config.save(self.folder.config, self.entry.name, self.job.config, PLACES)
+        keep_settings(self.folder.config, self.entry.name, self.job.config)
 
     def advance(self, since: float, until: float, most: int = 2) -> None:
         """Train until so much time is spent, with at most so many validations on the way.
@@ -152,7 +152,7 @@ class Runner:
         limits = self._limits(end)
         self.trainer.limit(**limits)
         self.job = replace(self.job, config=replace(self.job.config, **limits))
-        config.save(self.folder.config, self.entry.name, self.job.config, PLACES)
+        keep_settings(self.folder.config, self.entry.name, self.job.config)
 
     def _train(self, pause: Callable[[Position], bool] | None) -> None:
         try:

@@ -19,10 +19,10 @@ SHOWN = 5
 WRITTEN = 400  # tokens of text
 
 
-def lines(task: str, job: Any) -> Iterable[str]:
+def lines(task: str, job: Any, split: str) -> Iterable[str]:
     """A sample of what a trained model makes of held-out data."""
     with torch.no_grad():
-        yield from SAMPLES[task](job)
+        yield from SAMPLES[task](job, split)
 
 
 def commands(task: str, path: Path) -> Iterable[str]:
@@ -38,7 +38,7 @@ def commands(task: str, path: Path) -> Iterable[str]:
     yield f"metarnn cell show {run}/cell.json"
 
 
-def _text(job: Any) -> Iterator[str]:
+def _text(job: Any, split: str) -> Iterator[str]:
     vocabulary = job.task.corpus.vocabulary
     pieces = generate(job.model, vocabulary, "", WRITTEN, temperature=0.7, seed=0)
     yield "It writes:"
@@ -46,19 +46,19 @@ def _text(job: Any) -> Iterator[str]:
         yield f"  {line}"
 
 
-def _translations(job: Any) -> Iterator[str]:
-    pairs = job.task.corpus["test"].pairs
+def _translations(job: Any, split: str) -> Iterator[str]:
+    pairs = job.task.corpus[split].pairs
     found = job.task.translations(job.model, pairs.source[:SHOWN], job.task.search)
-    yield "It translates, from the test data:"
+    yield f"It translates, from the {split} data:"
     for text, label, (best, *_) in zip(pairs.source, pairs.target, found, strict=False):
         yield f"  {text}  →  {best.text}" + ("" if best.text == label else f"   ({label})")
 
 
-def _labels(job: Any) -> Iterator[str]:
+def _labels(job: Any, split: str) -> Iterator[str]:
     data = job.task.data
-    part, names = data["test"].take(range(min(SHOWN, len(data["test"])))), data.scheme.classes
+    part, names = data[split].take(range(min(SHOWN, len(data[split])))), data.scheme.classes
     kind = data.scheme.kind
-    yield "It says, of the test data:"
+    yield f"It says, of the {split} data:"
     for k, (answer, truth) in enumerate(zip(predict(job.model, part), part.y, strict=True), 1):
         if kind == "one":
             best = int(np.argmax(answer))
@@ -73,7 +73,7 @@ def _labels(job: Any) -> Iterator[str]:
         yield f"  {k}: {' '.join(told)[:60]}   ({' '.join(true)[:60]})"
 
 
-def _forecasts(job: Any) -> Iterator[str]:
+def _forecasts(job: Any, split: str) -> Iterator[str]:
     yield "It forecasts, after the end of the series:"
     for series, channel, date, mean, *_ in islice(future(job.model, job.task.windows.panel), SHOWN):
         name = series if channel in ("value", series) else f"{series} {channel}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from metarnn.tasks.classification.load import ENOUGH, find
+from metarnn.tasks.classification.load import load
 from metarnn.tasks.forecasting import load_panel, training_season
 from metarnn.tasks.look import Finding
 
@@ -18,6 +18,17 @@ UPDATES = {"lm": 2000, "translation": 800, "classification": 1000, "forecasting"
 # Validation data, with fewer of which small differences tell nothing, and what then does.
 TELLING = {"lm": 5000, "translation": 200, "classification": 200, "forecasting": 200}
 FEW = 0.05
+COUNTED = {
+    "lm": "tokens", "translation": "pairs", "classification": "examples", "forecasting": "windows",
+}  # fmt: skip
+# Of the settings that follow from the data, why they differ from those of `metarnn train`.
+REASONS = {
+    "split": "so that few examples leave enough for validation",
+    "horizon": "a season, as far as the validation data have room for it",
+    "length": "what a short text has room for",
+    "batch": "what few data have room for",
+    "weight_decay": "by how often the training data will be read",
+}
 SCHEDULE = {
     "schedule": "trapezoid",
     "floor": 0.0,
@@ -89,9 +100,11 @@ def _translation(found: Finding) -> dict[str, Any]:
 def _classification(found: Finding) -> dict[str, Any]:
     """Some examples for validation even of few: by what a model was trained on the one that
     learned most of it by heart would be kept."""
-    train = find(found.data)
-    _, examples = train.get("train") or train["all"]
-    return {"split": "64/16/20"} if len(examples) < ENOUGH else {}
+    reading = {
+        name: found.settings[name] for name in ("labels", "pixels") if name in found.settings
+    }
+    parts = load(found.data, **reading).parts
+    return {} if "valid" in parts else {"split": "64/16/20"}
 
 
 def _forecasting(found: Finding) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from metarnn.runs.tasks import Run, open_run
 from metarnn.search.verdict import Verdict
 from metarnn.study import samples
 from metarnn.study.runner import curve_of
+from metarnn.tasks.rules import RuleScores, simple_rules
 from metarnn.training import Folder
 from metarnn.training import progress as shows
 from metarnn.training.progress import Progress
@@ -116,6 +117,18 @@ class Study:
     def scores(self) -> dict[str, float]:
         """The scores of the model on held-out data."""
         return self.about["scores"]
+
+    @cached_property
+    def rules(self) -> RuleScores | None:
+        """The scores of simple rules on the examples of `scores`."""
+        split, sampled = self.about["split"], "sample" in self.about
+        task = self.scored(self.job.task, split)
+        return simple_rules(task, split, self.path, 0.0, sampled=sampled)
+
+    def scored(self, task: Any, split: str) -> Any:
+        """The task with the examples that `scores` are of: all, or a sample that was decided on."""
+        few = self.about.get("sample")
+        return task if few is None else task.sampled(split, check.size("sample", few))
 
     @property
     def summary(self) -> str:
@@ -224,7 +237,7 @@ class Study:
 
     def samples(self) -> Iterable[str]:
         """A few lines of what the model makes of held-out data."""
-        return samples.lines(self.task, self.job)
+        return samples.lines(self.task, self.job, self.about["split"])
 
     def _expect(self, task: str) -> None:
         if self.task != task:

@@ -17,7 +17,7 @@ from metarnn.graph.files import document, write_document
 from metarnn.tasks.task import COUNTS, Measure
 
 FILE = "baselines.json"
-VERSION = 2  # of the rules: a change of one of them outdates every cache
+VERSION = 3  # of the rules: a change of one of them outdates every cache
 SECONDS = 20.0  # for all rules of a split
 ENTRIES = 8  # splits and data that one cache remembers
 TIE = 0.01  # share of the score, below which nobody wins
@@ -53,12 +53,19 @@ class RuleSet:
 
 @dataclass(frozen=True)
 class RuleScores:
-    """Scores of simple rules on a split, by rule and by metric."""
+    """Scores of simple rules on a split, or on a sample of it, by rule and by metric."""
 
     split: str
     measure: Measure
     scores: Mapping[str, Mapping[str, float]]
     notes: tuple[str, ...] = ()
+    sampled: bool = False
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def examples(self) -> str:
+        """What they were scored on, in words."""
+        return f"{'a sample of ' if self.sampled else ''}the {self.split} split"
 
     @property
     def best(self) -> str | None:
@@ -87,12 +94,13 @@ class RuleScores:
             return ""
         rule, own = self.scores[best][name], scores[name]
         if outcome == "loses to":
+            skipped = f"; skipped: {', '.join(self.skipped)}" if self.skipped else ""
             return (
-                f"{model[0].upper()}{model[1:]} beats the simple rules on the {self.split} split: "
-                f"{name} {own:.4f} against {rule:.4f} of the best, {best}."
+                f"{model[0].upper()}{model[1:]} beats the simple rules on {self.examples}: "
+                f"{name} {own:.4f} against {rule:.4f} of the best, {best}{skipped}."
             )
         return (
-            f"A simple rule {outcome} {model} on the {self.split} split: "
+            f"A simple rule {outcome} {model} on {self.examples}: "
             f"{best}, {name} {rule:.4f} against {own:.4f}."
         )
 
@@ -102,7 +110,7 @@ class RuleScores:
             rows = {model: scores, **self.scores}
             metrics = self.metrics
             width = max(map(len, rows)) + 2
-            yield f"beside simple rules, on the same {self.split} split:"
+            yield f"beside simple rules, on {self.examples}:"
             yield f"  {'':<{width}}" + "".join(f"{name:>11}" for name in metrics)
             for title, row in rows.items():
                 cells = (f"{row[name]:>11.4f}" if name in row else " " * 11 for name in metrics)
@@ -128,52 +136,62 @@ class RuleScores:
 
 
 def simple_rules(
-    task: Any, split: str, folder: Path | None = None, seconds: float = SECONDS
+    task: Any,
+    split: str,
+    folder: Path | None = None,
+    seconds: float = SECONDS,
+    *,
+    sampled: bool = False,
 ) -> RuleScores | None:
     """The scores of a task's simple rules; None for a task without any.
 
-    With a folder they are read from its cache, where that is of the same data, split and limit.
+    With a folder, what was computed of the same data and split is read from its cache, whatever
+    time it was computed in: a rule has one score. What was skipped for its time is computed once
+    there is enough; with 0 seconds nothing is.
     """
     if not hasattr(task, "simple_rules"):
         return None
     rule_set: RuleSet = task.simple_rules(split, seconds)
     path = None if folder is None else cache_of(folder)
     entries = {} if path is None else _entries(path)
-    limits = fingerprint(f"{rule.name} {rule.note}" for rule in rule_set.rules)
-    key = f"{VERSION} {split} {rule_set.fingerprint} {limits}"
+    key = f"{VERSION} {split} {rule_set.fingerprint}"
+    cached: dict[str, dict[str, float]] = {}
+    notes: dict[str, str] = {}
     with suppress(LookupError, TypeError, ValueError, AttributeError):
-        known = entries[key]
-        skipped = known["skipped"]
-        cheaper = any(rule.seconds < skipped.get(rule.name, 0.0) for rule in rule_set.rules)
-        if not skipped or (known["seconds"] >= seconds and not cheaper):
-            return _read(known, split, rule_set.measure)
-    scores, skipped = _computed(rule_set, split, seconds)
-    if path is not None:
+        cached, notes = _read(entries[key])
+    scores = _computed(rule_set, seconds, cached, notes)
+    if path is not None and scores != cached:
         entries.pop(key, None)
-        own = {"scores": scores.scores, "notes": scores.notes}
-        entries[key] = {"split": split, **own, "skipped": skipped, "seconds": seconds}
+        entries[key] = {"split": split, "scores": scores, "notes": notes}
         kept = dict(list(entries.items())[-ENTRIES:])
         with suppress(OSError):  # a folder that may only be read
             write_document(path, kept)
-    return scores
+    skipped = [rule for rule in rule_set.rules if rule.name not in scores]
+    for rule in skipped:
+        notes[rule.name] = f"skipped, it would take about {rule.seconds:,.0f} s"
+    said = (f"{rule.name}: {notes[rule.name]}" for rule in rule_set.rules if rule.name in notes)
+    return RuleScores(
+        split, rule_set.measure, scores, tuple(said), sampled, tuple(rule.name for rule in skipped)
+    )
 
 
-def _computed(rule_set: RuleSet, split: str, seconds: float) -> tuple[RuleScores, dict[str, float]]:
-    """The scores, and how long each rule that was skipped would have taken."""
+def _computed(
+    rule_set: RuleSet,
+    seconds: float,
+    cached: Mapping[str, dict[str, float]],
+    notes: dict[str, str],
+) -> dict[str, dict[str, float]]:
+    """The scores of all rules that are cached or take little enough, with notes on their limits."""
     scores: dict[str, dict[str, float]] = {}
-    notes: list[str] = []
-    skipped: dict[str, float] = {}
     began = time.monotonic()
     for rule in rule_set.rules:
-        left = seconds - (time.monotonic() - began)
-        if rule.seconds > left:
-            notes.append(f"{rule.name}: skipped, it would take about {rule.seconds:,.0f} s")
-            skipped[rule.name] = rule.seconds
-            continue
-        scores[rule.name] = {name: float(value) for name, value in rule.score().items()}
-        if rule.note:
-            notes.append(f"{rule.name}: {rule.note}")
-    return RuleScores(split, rule_set.measure, scores, tuple(notes)), skipped
+        if rule.name in cached:
+            scores[rule.name] = cached[rule.name]
+        elif rule.seconds <= seconds - (time.monotonic() - began):
+            scores[rule.name] = {name: float(value) for name, value in rule.score().items()}
+            if rule.note:
+                notes[rule.name] = rule.note
+    return scores
 
 
 def cache_of(folder: Path) -> Path:
@@ -190,12 +208,13 @@ def _entries(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _read(entry: Mapping[str, Any], split: str, measure: Measure) -> RuleScores:
+def _read(entry: Mapping[str, Any]) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+    """The scores and the notes of an entry, by rule."""
     scores = {
         str(rule): {str(name): float(value) for name, value in row.items()}
         for rule, row in entry["scores"].items()
     }
-    return RuleScores(split, measure, scores, tuple(map(str, entry["notes"])))
+    return scores, {str(rule): str(note) for rule, note in entry["notes"].items()}
 
 
 def fingerprint(parts: Iterable[np.ndarray | str | int | float]) -> str:

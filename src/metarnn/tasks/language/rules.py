@@ -38,5 +38,5 @@ def rule_set(corpus: Corpus, split: str, seconds: float) -> RuleSet:
         took = TOKEN_SECONDS * order * (count + len(test))
         return Rule(f"{order}-gram model (Kneser–Ney)", took, score, note)
 
-    tokens = (known.values, known.bounds, test.values, test.bounds)
+    tokens = (train.tokens.values, train.tokens.bounds, test.values, test.bounds)
     return RuleSet(fingerprint((size, *tokens)), measure, tuple(map(rule, ORDERS)))

@@ -19,6 +19,12 @@ from metarnn.tasks.translation.generated import GENERATED as PAIRS
 
 __all__ = ["Finding", "look"]
 
+EMBEDDED = {
+    "lm": TEXTS,
+    "translation": PAIRS,
+    "classification": LABELLED,
+    "forecasting": SERIES,
+}
 TASKS = ("lm", "translation", "classification", "forecasting")
 
 
@@ -47,13 +53,7 @@ def look(data: str, task: str = "auto") -> Finding:
 
 def _possible(data: str) -> list[Finding]:
     """All that it could be, each with a reason."""
-    embedded = {
-        "lm": TEXTS,
-        "translation": PAIRS,
-        "classification": LABELLED,
-        "forecasting": SERIES,
-    }
-    for task, names in embedded.items():
+    for task, names in EMBEDDED.items():
         if data in names:
             return [Finding(task, (f"{data}: embedded data for {task}",), data)]
     if data == "-":
@@ -71,7 +71,7 @@ def _possible(data: str) -> list[Finding]:
         return [aligned]
     if any(c in data for c in "*?["):
         return [_text(data, "all files of a pattern, as one text")]
-    embedded_names = ", ".join(name for names in embedded.values() for name in names)
+    embedded_names = ", ".join(name for names in EMBEDDED.values() for name in names)
     raise FileNotFoundError(f"{data}: no such file or folder. At hand: {embedded_names}")
 
 

@@ -17,6 +17,7 @@ from tests.helpers.pages import (
     run,
     understand,
 )
+from tools import results
 
 DOCS = ROOT / "docs"
 GUIDES = sorted(DOCS.glob("*.md"))
@@ -113,6 +114,11 @@ def test_plain_docstrings_become_what_sphinx_reads():
     assert r"A unit, ``h_t``, with W\* and \|x\|." in found
     assert ".. code-block:: text\n\n    r = σ(W x)\n    z = r ⊙ h" in found
     assert "``depth``\n    how deep, and\n    no deeper" in found
+
+
+@pytest.mark.parametrize("page", results.TABLES)
+def test_tables_are_those_of_the_results(page):
+    assert (ROOT / page).read_text(encoding="utf-8") == results.filled(page), "run tools/results.py"
 
 
 def test_every_page_is_in_the_table_of_contents():

@@ -14,6 +14,7 @@ EVERY = [name for name in COMMANDS if name not in TASKED] + [f"train {task}" for
 EVERY.append("search lm")
 # Of other programs and of style sheets; another name of a flag.
 FOREIGN = {"version", "no-deps", "v", "install", "tyro-write-completion", "delay"}
+FOREIGN |= {"format", "porcelain"}  # of git
 
 
 def messages():

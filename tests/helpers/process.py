@@ -13,10 +13,10 @@ JOINED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # w
 def environment(**given: str | Path | None) -> dict[str, str]:
     """That of this process for one that finds the sources and is alone, with what is given.
 
-    A variable given as None is not set; the number of threads is 1 if not said.
+    A variable given as None is not set.
     """
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    own = {**dict.fromkeys(JOINED), "OMP_NUM_THREADS": "1", **given, "PYTHONPATH": path}
+    own = {**dict.fromkeys(JOINED), **given, "PYTHONPATH": path}
     kept = {name: value for name, value in os.environ.items() if name not in own}
     return kept | {name: str(value) for name, value in own.items() if value is not None}
 

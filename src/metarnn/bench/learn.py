@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -49,6 +49,11 @@ class Regret:
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "regret": self.regret}
 
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> Regret:
+        """The row that `as_dict` made a document of, whatever else is in that."""
+        return cls(**{field.name: row[field.name] for field in fields(cls)})
+
 
 def measure(
     data: str, seed: int, minutes: float, folder: Path, progress: Progress, task: str = "auto"
@@ -77,8 +82,8 @@ def measure(
                  "--steps", "0", *_shared(study))  # fmt: skip
         losses[unit] = _loss(run, f"{study.about['split']}_{metric}")
     spent = float(study.about["seconds"])
-    return Regret(data, study.task, seed, minutes, metric, study.scores[metric], losses,
-                  study.best, spent)  # fmt: skip
+    return Regret(Path(data).name, study.task, seed, minutes, metric, study.scores[metric],
+                  losses, study.best, spent)  # fmt: skip
 
 
 def _shared(study: Study) -> Iterator[str]:
@@ -109,13 +114,13 @@ def _loss(run: Path, name: str) -> float:
 
 def table(rows: Sequence[Regret]) -> list[list[str]]:
     """A head and a row a data set: means over seeds of each loss, and of the regret."""
-    lines = [["data", "seeds", "loss", "learn", *UNITS, "regret", "winners"]]
-    for data in dict.fromkeys(row.data for row in rows):
-        mine = [row for row in rows if row.data == data]
+    lines = [["data", "minutes", "seeds", "loss", "learn", *UNITS, "regret", "winners"]]
+    for data, minutes in dict.fromkeys((row.data, row.minutes) for row in rows):
+        mine = [row for row in rows if (row.data, row.minutes) == (data, minutes)]
         means = [fmean(row.units[unit] for row in mine) for unit in UNITS]
         winners = ", ".join(dict.fromkeys(row.winner for row in mine))
         lines.append([
-            Path(data).name, str(len(mine)), mine[0].metric,
+            data, f"{minutes:g}", str(len(mine)), mine[0].metric,
             *(f"{value:.4f}" for value in (fmean(row.learn for row in mine), *means)),
             f"{fmean(row.regret for row in mine):.3f}", winners,
         ])  # fmt: skip

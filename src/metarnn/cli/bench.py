@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as files
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -137,8 +138,24 @@ def _report(rows: Sequence[Row | costs.Cost | regrets.Regret], device: str) -> l
         "tf32": torch.backends.cudnn.allow_tf32,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "metarnn": __version__,
+        "commit": _commit(),
     }
     return [row.as_dict() | circumstances for row in rows]
+
+
+def _commit() -> str:
+    """The last commit of this package in its checkout, "" where it is installed from elsewhere."""
+    folder = str(Path(__file__).parents[1])
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", folder, *arguments, "--", folder]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    try:
+        commit = git("log", "-1", "--format=%h")
+        return f"{commit}-dirty" if commit and git("status", "--porcelain") else commit
+    except OSError:
+        return ""  # no git
 
 
 def _machine(device: str) -> str:
@@ -214,19 +231,24 @@ def learn(
         minutes: of each study, and of each training beside it
         seeds: how often each is done
         out: where the studies and trainings are kept; what is there is not run again
-        json: also write what was measured into this file
+        json: add what was measured to this file; what is in it is not measured again
     """
     check.size("seeds", seeds)
     _check("cpu", json)
-    rows: list[regrets.Regret] = []
+    stored = files.loads(json.read_text("utf-8")) if json is not None and json.exists() else []
+    rows = [regrets.Regret.from_dict(row) for row in stored]
+    measured = {(row.data, row.seed, row.minutes) for row in rows}
     show = shows.progress()
     for seed in range(seeds):
         for each in data or regrets.EMBEDDED:
+            if (Path(each).name, seed, minutes) in measured:
+                continue
             row = regrets.measure(each, seed, minutes, out, show)
             rows.append(row)
+            stored += _report([row], "cpu")
             show.say(f"{each}, seed {seed}: {row.winner}, regret {row.regret:.3f}")
             if json is not None:
-                write(json, files.dumps(_report(rows, "cpu"), indent=1) + "\n")
-    say(f"loss on held-out data after {minutes:g} minutes each; regret: learn / the better unit")
+                write(json, files.dumps(stored, indent=1) + "\n")
+    say("loss on held-out data after as many minutes each; regret: learn / the better unit")
     head, *lines = regrets.table(rows)
     print_table(head, lines, left=("loss", "winners"))

@@ -16,6 +16,8 @@ from metarnn.study.study import Study
 from metarnn.training.interrupt import Interrupted
 from metarnn.training.progress import printable
 
+PAGE = 0.03  # of the time, at most, for looking at the model at work
+
 
 def learn(
     data: Annotated[str, tyro.conf.Positional] = "",
@@ -82,7 +84,7 @@ def _show(study: Study) -> None:
     """What came out, a sample of it, and what to type next."""
     page = study.path / "report.html"
     if not page.exists():
-        write_report([study.path])
+        write_report([study.path], seconds=max(PAGE * study.seconds, 5.0))
     few = study.about.get("sample")
     head = ["score", f"{study.about['split']}{f', sample of {few:,}' if few else ''}"]
     print()

@@ -39,6 +39,9 @@ COMMANDS = {
     "completion": ("metarnn.cli.completion:completion", "completion for bash, zsh or fish"),
     "doctor": ("metarnn.cli.doctor:doctor", "what this machine has to run on"),
 }
+# Threads of OpenMP that wait for work do not spin: where other programs use the cores as well, a
+# training with spinning threads is five times as slow. Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 TASKED = ("train", "search")  # their flags depend on the task, so they read them themselves
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -118,16 +119,25 @@ class Linearization:
                 parts.append(self._alone(source, seeds))
         return before, parts
 
-    def push(self, tangent: Tensor) -> Tensor:
-        """D · tangent, [B, S]: two backward passes, the second by the seed of the first."""
+    def push(self, tangents: Tensor) -> Tensor:
+        """D · tangent for one, [B, S], or for each of several, [C, B, S]."""
+        if self._adjoint is None:
+            return torch.zeros_like(tangents)
+        seed, row = self._adjoint
+        batched = tangents.dim() == 3
+        return torch.autograd.grad(
+            row, seed, tangents, retain_graph=True, is_grads_batched=batched
+        )[0]
+
+    @cached_property
+    def _adjoint(self) -> tuple[Tensor, Tensor] | None:
+        """A seed and Dᵀ · seed, whose derivative by the seed is D; None where D is zero."""
         if not self.before:
-            return torch.zeros_like(tangent)
+            return None
         seed = torch.zeros_like(self.s, requires_grad=True)
         found = torch.autograd.grad(self.s, self.before, seed, create_graph=True, allow_unused=True)
         row = self._row(found)
-        if not row.requires_grad:
-            return torch.zeros_like(tangent)
-        return torch.autograd.grad(row, seed, tangent, retain_graph=True)[0]
+        return (seed, row) if row.requires_grad else None
 
     def _row(self, parts: Sequence[Tensor | None]) -> Tensor:
         known = [torch.zeros_like(b) if p is None else p

@@ -194,8 +194,7 @@ def _start(lin: Linearization) -> Tensor:
 
 def _moved(lin: Linearization, Q: Tensor) -> Tensor:
     """D Q for directions [B, S, n]."""
-    columns = [lin.push(q.to(lin.s.dtype)).double() for q in Q.unbind(-1)]
-    return torch.stack(columns, -1)
+    return lin.push(Q.to(lin.s.dtype).movedim(-1, 0)).double().movedim(0, -1)
 
 
 def _radius(lin: Linearization, rounds: int = 20) -> float:

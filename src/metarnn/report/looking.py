@@ -22,7 +22,7 @@ from metarnn.training.progress import SILENT, Progress
 
 T = TypeVar("T")
 LENGTH, BATCH = 64, 4  # of the sequences that are looked at
-SECONDS = 30.0  # after which nothing more is begun
+SECONDS = 30.0  # after which nothing more is begun, unless the caller has less
 # A model, or data that changed since it was trained, may fail in any of these ways: a report says
 # so and goes on.
 TROUBLE = (ValueError, OSError, RuntimeError, LookupError, TypeError, AttributeError, ImportError,
@@ -45,10 +45,10 @@ class Look:
 class Looking:
     """Looks at one run; what was begun in time is finished."""
 
-    def __init__(self, found: Materials, show: Progress = SILENT) -> None:
-        self.found, self.show = found, show
+    def __init__(self, found: Materials, show: Progress = SILENT, seconds: float = SECONDS) -> None:
+        self.found, self.show, self.seconds = found, show, seconds
         self.seen = Look()
-        self._end = time.monotonic() + SECONDS
+        self._end = time.monotonic() + seconds
 
     def look(self) -> Look:
         found, seen = self.found, self.seen
@@ -133,7 +133,10 @@ class Looking:
 
     def _try(self, what: str, make: Callable[[], T]) -> T | None:
         if time.monotonic() > self._end:
-            self.seen.missing.append(f"{what}: there was no time left, of {SECONDS:.0f} seconds")
+            self.seen.missing.append(
+                f"{what}: there was no time left, of {self.seconds:.0f} seconds; metarnn report "
+                f"takes up to {SECONDS:.0f}"
+            )
             return None
         try:
             return make()

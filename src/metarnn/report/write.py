@@ -13,7 +13,7 @@ from metarnn.graph import Graph, text, trace_cell
 from metarnn.graph.files import write
 from metarnn.report import inside, sections, unit
 from metarnn.report.lead import lead
-from metarnn.report.looking import TROUBLE, Look, Looking
+from metarnn.report.looking import SECONDS, TROUBLE, Look, Looking
 from metarnn.report.markup import Markup, join, tag
 from metarnn.report.materials import Materials, gather
 from metarnn.report.page import Page, Section
@@ -28,8 +28,17 @@ THETA = (
 GATES = "How open the gates of the lowest layer are, along one sequence of the training data."
 
 
-def write_report(folders: Sequence[Path], out: Path | None = None, show: Progress = SILENT) -> Path:
-    """Write the report of these folders; the path of its file."""
+def write_report(
+    folders: Sequence[Path],
+    out: Path | None = None,
+    show: Progress = SILENT,
+    seconds: float = SECONDS,
+) -> Path:
+    """Write the report of these folders; the path of its file.
+
+    Args:
+        seconds: how long to look at each model at work
+    """
     folders = [Path(folder) for folder in folders]
     if not folders:
         check.refuse("runs", [], "at least one folder of a run")
@@ -38,15 +47,15 @@ def write_report(folders: Sequence[Path], out: Path | None = None, show: Progres
     every = [gather(folder) for folder in folders]
     if out.is_dir() or not out.absolute().parent.is_dir():
         raise ValueError(f"{str(out)!r}: expected a file in a folder that exists")
-    write(out, page(every, show).html())
+    write(out, page(every, show, seconds).html())
     return out
 
 
-def page(every: Sequence[Materials], show: Progress = SILENT) -> Page:
+def page(every: Sequence[Materials], show: Progress = SILENT, seconds: float = SECONDS) -> Page:
     """The page of what was gathered from some folders."""
     for found, name in zip(every, _names(every), strict=True):
         found.name = name
-    looks = {found.name: _look(found, show) for found in every}
+    looks = {found.name: _look(found, show, seconds) for found in every}
     sizes = {name: each.size for name, each in looks.items() if each.size}
     single = every[0] if len(every) == 1 else None
     titles = {EXHIBITS[found.task].title for found in every if found.task in EXHIBITS}
@@ -88,9 +97,9 @@ def page(every: Sequence[Materials], show: Progress = SILENT) -> Page:
     return Page(heading, lead(every, sizes), there, _facts(every, sizes), missing)
 
 
-def _look(found: Materials, show: Progress) -> Look:
+def _look(found: Materials, show: Progress, seconds: float) -> Look:
     show.say(f"{found.path}: looking at it")
-    seen = Looking(found).look()
+    seen = Looking(found, seconds=seconds).look()
     if seen.moving is None and found.learn:
         seen.moving = _moving_of_rival(found)
     return seen

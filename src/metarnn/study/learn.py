@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -40,7 +39,7 @@ from metarnn.training.world import World, find_device
 
 RULES = 0.03  # of the time, at most, for simple rules
 TEST = 0.1  # of the time, at most, for the score on held-out data
-CLOSING = 0.03  # of the time, for samples and whatever else is done at the end
+CLOSING = 0.05  # of the time, for the page, samples and whatever else is done at the end
 WIDTH = 64  # of a user's cell when it is traced; each model has its own
 
 
@@ -196,7 +195,7 @@ class _Learning:
         self.study, self.entry, self.base, self.options = study, entry, base, options
         self.show = show
         self.world = World(device=find_device(options.device))
-        self.testing = 0.0  # seconds of the score on held-out data
+        self.scoring = 0.0  # seconds of the last validation and of the score on held-out data
 
     def run(self) -> None:
         study = self.study
@@ -287,23 +286,16 @@ class _Learning:
         runner.start()
         places = self.study.about.get("contenders", {})
         self.study.note(contenders={**places, contender.name: contender.folder})
-        if not self.testing:
-            self.testing = min(self._test_seconds(runner), TEST * self.study.seconds)
+        if not self.scoring:
+            runner.time_validation()
+            testing = runner.seconds_per_example() * runner.job.task.amount(self.held_out)
+            most = TEST * self.study.seconds
+            self.scoring = min(testing, most) + runner.validation_seconds
         return runner
 
     def _left(self) -> float:
         """Seconds that are left for training."""
-        return max(self.study.left - self.testing - CLOSING * self.study.seconds, 0.0)
-
-    def _test_seconds(self, runner: Runner) -> float:
-        """Estimate what the score on held-out data takes, from a small part of validation."""
-        task = runner.job.task
-        small = task.sampled("valid", max(task.enough // 8, 16))
-        began = time.monotonic()
-        with torch.no_grad():
-            small.evaluate(runner.job.model.eval(), "valid")
-        each = (time.monotonic() - began) / max(small.amount("valid"), 1)
-        return each * task.amount(self.held_out)
+        return max(self.study.left - self.scoring - CLOSING * self.study.seconds, 0.0)
 
     def _stable(self, race: Race, winner: Runner) -> Runner:
         """The winner, or the best after it that is stable on long input."""
@@ -363,12 +355,14 @@ class _Learning:
 
     def _choose_test_examples(self, winner: Runner) -> str:
         """Score a sample of the held-out data where all of it would take too long; say which."""
-        task, most, split = winner.job.task, TEST * self.study.seconds, self.held_out
+        task, split = winner.job.task, self.held_out
+        left = self.study.left - CLOSING * self.study.seconds  # a race may have taken longer
+        most = min(TEST * self.study.seconds, max(left, 0.5 * TEST * self.study.seconds))
         where = split if split == "test" else f"{split}, which chose it, for there is no test"
-        seconds = self._test_seconds(winner)
+        amount = task.amount(split)
+        seconds = amount * winner.seconds_per_example()
         if self.options.steps or seconds <= most:
             return where
-        amount = task.amount(split)
         few = max(int(amount * most / seconds), 1)
         self.study.note(sample=few)
         what = f"a fixed sample of {few:,} of {amount:,} {setup.COUNTED[self.entry.name]}"

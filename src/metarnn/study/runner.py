@@ -66,7 +66,7 @@ class Runner:
         self.parameters = count_parameters(self.job.model.parameters())
         self.failure = ""
         self.curve: list[tuple[float, float]] = []
-        self._validation = 0.0  # seconds of one
+        self.validation_seconds = 0.0  # of the last one; 0 if none was timed
         own = Settings(**chosen(Settings, self.job.config))
         self.trainer = Trainer(
             self.task, self.job.model, own, folder=self.folder, world=world, progress=progress
@@ -165,9 +165,27 @@ class Runner:
 
     def _checks(self, time: float, most: int) -> int:
         """How many validations take no more than a share of so much time."""
-        if self.updates or not self._validation:
+        if self.updates or not self.validation_seconds:
             return most
-        return int(min(max(VALIDATION * time / self._validation, 1), most))
+        return int(min(max(VALIDATION * time / self.validation_seconds, 1), most))
+
+    def seconds_per_example(self) -> float:
+        """What scoring one takes, judged by the last validation, else by a part of one."""
+        timed = self.validation_seconds and not hasattr(self.task, "quick")
+        if not timed:
+            task, model = self.job.task, self.job.model.eval()
+            small = task.sampled("valid", max(task.enough // 8, 16))
+            with torch.no_grad():
+                task.sampled("valid", 16).evaluate(model, "valid")  # the first call may compile
+                began = time.monotonic()
+                small.evaluate(model, "valid")
+            return (time.monotonic() - began) / max(small.amount("valid"), 1)
+        return self.validation_seconds / max(self.task.amount("valid"), 1)
+
+    def time_validation(self) -> None:
+        """Estimate what a validation takes, so that the first ones are not too many."""
+        if not self.validation_seconds:
+            self.validation_seconds = self.seconds_per_example() * self.task.amount("valid")
 
     def _validate(self) -> None:
         if self.failure:
@@ -175,8 +193,8 @@ class Runner:
         if self.trainer.at.validated != self.trainer.at.step:
             began = time.monotonic()
             self.trainer.validate()
-            self._validation = time.monotonic() - began
-            self.trainer.at.elapsed += self._validation
+            self.validation_seconds = time.monotonic() - began
+            self.trainer.at.elapsed += self.validation_seconds
         self.curve.append((self.spent, self.trainer.at.scores[-1]))
 
     def predict(self, end: float) -> Forecast:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from metarnn.study.contenders import PORTFOLIOS, Contender, forecast
-from metarnn.study.race import Race, cost
+from metarnn.study.contenders import GRU, PORTFOLIOS, Contender
+from metarnn.study.forecast import forecasts
+from metarnn.study.race import Race, cost, overfits
 from metarnn.study.study import Study
 from metarnn.training.progress import SILENT
 
@@ -63,9 +64,6 @@ class Scripted:
     def finish(self, since, end, checks, done):
         self._train(end)
         self._score()
-
-    def predict(self, end):
-        return forecast(self.curve, end) if not self.failure else forecast([(1.0, math.inf)], end)
 
     def _train(self, until):
         self.clock.spent += max(until - self.spent, 0.0)
@@ -191,13 +189,26 @@ def test_losers_leave_the_winner_three_quarters_of_the_time():
 def test_a_forecast_lies_between_the_last_score_and_the_line_followed_to_the_end(slope):
     curve = [(t, 3 - slope * math.log(t)) for t in (1.0, 2.0, 4.0, 8.0)]
     end = 3 - slope * math.log(64.0)
-    found = forecast(curve, 64.0)
-    assert end <= found.score <= curve[-1][1]
-    assert found.low < found.score < found.high
+    (predicted,) = forecasts([curve], 64.0)
+    assert end <= predicted.score <= curve[-1][1]
+    assert predicted.low < predicted.score < predicted.high
 
 
-def test_a_curve_that_rises_is_not_forecast_to_fall():
-    assert forecast([(1.0, 1.0), (2.0, 1.1), (4.0, 1.2)], 100.0).score == 1.2
+def test_a_curve_that_rises_is_forecast_to_stay():
+    assert forecasts([[(1.0, 1.0), (2.0, 1.1), (4.0, 1.2)]], 100.0)[0].score == 1.2
+
+
+def test_a_late_start_is_not_followed_to_the_end():
+    """Curves of a Mogrifier-GRU, an LSTM and a Mogrifier-LSTM on pydoc, after 3% of a training."""
+    curves = [[(2.7, 1.760), (5.3, 1.471)], [(2.8, 2.067), (5.3, 1.692)],
+              [(2.9, 2.275), (5.3, 1.656)]]  # fmt: skip
+    first, second, third = (each.score for each in forecasts(curves, 173.0))
+    assert first < third < second
+
+
+def test_a_contender_that_failed_is_forecast_to_be_last():
+    finite, failed = forecasts([[(1.0, 2.0), (2.0, 1.8)], []], 64.0)
+    assert finite.score < failed.score == math.inf
 
 
 def test_with_few_validation_examples_the_first_stays_unless_another_is_far_better(tmp_path):
@@ -245,3 +256,14 @@ def test_contenders_whose_predictions_overlap_are_said_to_be_too_close_to_tell(t
     assert "too close" not in decisions["rung 1"]
     assert "too close to a to tell: b" in decisions["rung 3"]
     assert "too close to tell" in decisions["winner"]
+
+
+def test_only_in_its_second_half_a_training_is_said_to_overfit():
+    """A learning rate that is still high lets scores go up and down."""
+    runner = Scripted(GRU, Clock(100.0), 1.0)
+    runner.curve = [(5.0, 2.0), (10.0, 1.6), (20.0, 1.5), (34.0, 1.6)]
+    runner.spent = 34.0
+    assert not overfits(runner, 100.0)
+    assert overfits(runner, 60.0)
+    runner.curve[-1] = (34.0, 1.52)
+    assert not overfits(runner, 60.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -103,43 +102,3 @@ def _variant(best: Contender, factors: Mapping[str, float], length: float) -> Co
     parts += [f"{name} × {by:g}" for name, by in shown.items() if by != 1.0]
     parts += [f"{length:g} × as long"] if length != 1.0 else []
     return replace(best, name=", ".join(parts), factors=factors, length=length)
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """The score that is predicted for the end of a training, with an interval."""
-
-    score: float
-    low: float
-    high: float
-
-
-FOLLOWED = 0.25  # of a straight line over the logarithm of time
-
-
-def forecast(curve: Sequence[tuple[float, float]], end: float) -> Forecast:
-    """Predict the score at `end` from a learning curve of (time, score) points.
-
-    A line through the last points over the logarithm of time, followed a quarter as far: learning
-    curves bend upwards. Of the shares 0, 0.15, 0.25, 0.5 and 1 none ranked trainings on pydoc
-    better by their first eighth: Kendall's τ was 0.17 for 11 of 94 s and 0.33 for 6 of 318 s, and
-    without a line -0.28 and 0.20. The interval is as wide as the points scatter, at least 1 %.
-
-    >>> round(forecast([(1.0, 3.0), (2.0, 2.8), (4.0, 2.6)], 64.0).score, 6)
-    2.4
-    """
-    times, scores = zip(*curve, strict=True)
-    last = scores[-1]
-    if len(curve) < 2 or not math.isfinite(last):
-        return Forecast(last, 0.9 * last, 1.1 * last)
-    recent = max(3, len(curve) // 2)
-    xs, ys = [math.log(t) for t in times[-recent:]], scores[-recent:]
-    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
-    spread = sum((a - x) ** 2 for a in xs) or 1.0
-    slope = sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / spread
-    scatter = math.sqrt(sum((b - y - slope * (a - x)) ** 2 for a, b in zip(xs, ys, strict=True))
-                        / len(xs))  # fmt: skip
-    ahead = max(math.log(end) - xs[-1], 0.0)
-    score = last + FOLLOWED * min(slope, 0.0) * ahead
-    width = max(2 * scatter, 0.01 * abs(last)) * (1 + 0.25 * ahead)
-    return Forecast(score, score - width, score + width)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from metarnn.study.contenders import Contender, variants
+from metarnn.study.forecast import forecasts
 from metarnn.study.runner import Runner
 from metarnn.study.study import Study
 from metarnn.training.progress import Progress, clock
@@ -162,7 +163,9 @@ class Race:
         return [self.runners[name] for name in kept]
 
     def _decide_rung(self, running: list[Runner], until: float, stay: int) -> None:
-        predicted = {runner.name: runner.predict(self.length) for runner in running}
+        curves = [[] if runner.failure else runner.curve for runner in running]
+        names = (runner.name for runner in running)
+        predicted = dict(zip(names, forecasts(curves, self.length), strict=True))
         places = {name: k for k, name in enumerate(self.plan["contenders"])}
 
         def rank(runner: Runner) -> float:
@@ -226,7 +229,8 @@ class Race:
             self.progress.say(f"\n{runner.name} is trained to the end: {self._words(end)} in all")
         final = finals[runner.name]
         if "score" not in final:
-            runner.finish(final["since"], final["end"], CHECKS, overfits)
+            end = final["end"]
+            runner.finish(final["since"], end, CHECKS, lambda each: overfits(each, end))
             final |= {"spent": runner.spent, "score": runner.best, "failure": runner.failure}
             spent = self._words(runner.spent)
             decision = f"best validation {runner.best:.4f} after {spent}"
@@ -333,9 +337,13 @@ def cost(contenders: int) -> float:
     return total
 
 
-def overfits(runner: Runner) -> bool:
-    """Whether validation has gained nothing for so long, and lost since, that it will not."""
-    if len(runner.curve) < 4:
+def overfits(runner: Runner, end: float) -> bool:
+    """Whether validation has gained nothing for so long, and lost since, that it will not.
+
+    Nothing is said of the first half of a training: while the learning rate is high, a score on a
+    text goes up and down with the place that is being read (by 3% on Tiny Shakespeare).
+    """
+    if len(runner.curve) < 4 or runner.spent < 0.5 * end:
         return False
     at, best = min(runner.curve, key=lambda point: point[1])
     worse = runner.score > best + 0.02 * abs(best)

@@ -14,7 +14,7 @@ import torch
 
 from metarnn.graph.files import copy
 from metarnn.runs.tasks import Job, chosen, keep_settings
-from metarnn.study.contenders import Contender, Forecast, forecast
+from metarnn.study.contenders import Contender
 from metarnn.tasks.language.model import count_parameters
 from metarnn.tasks.split import Split
 from metarnn.training import Folder, Settings, Trainer, checkpoint
@@ -196,12 +196,6 @@ class Runner:
             self.validation_seconds = time.monotonic() - began
             self.trainer.at.elapsed += self.validation_seconds
         self.curve.append((self.spent, self.trainer.at.scores[-1]))
-
-    def predict(self, end: float) -> Forecast:
-        """The score it is expected to reach when so much time is spent."""
-        if self.failure or not self.curve:
-            return Forecast(math.inf, math.inf, math.inf)
-        return forecast(self.curve, end)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Inside the block the model has its averaged weights, which its scores are of."""

@@ -230,7 +230,7 @@ class Race:
         final = finals[runner.name]
         if "score" not in final:
             end = final["end"]
-            runner.finish(final["since"], end, CHECKS, lambda each: overfits(each, end))
+            runner.finish(final["since"], end, CHECKS, lambda each: overfits(each.curve, end))
             final |= {"spent": runner.spent, "score": runner.best, "failure": runner.failure}
             spent = self._words(runner.spent)
             decision = f"best validation {runner.best:.4f} after {spent}"
@@ -337,17 +337,17 @@ def cost(contenders: int) -> float:
     return total
 
 
-def overfits(runner: Runner, end: float) -> bool:
+def overfits(curve: Sequence[tuple[float, float]], end: float) -> bool:
     """Whether validation has gained nothing for so long, and lost since, that it will not.
 
     Nothing is said of the first half of a training: while the learning rate is high, a score on a
     text goes up and down with the place that is being read (by 3% on Tiny Shakespeare).
     """
-    if len(runner.curve) < 4 or runner.spent < 0.5 * end:
+    if len(curve) < 4 or curve[-1][0] < 0.5 * end:
         return False
-    at, best = min(runner.curve, key=lambda point: point[1])
-    worse = runner.score > best + 0.02 * abs(best)
-    return worse and runner.spent - at > PATIENCE * runner.spent
+    spent, score = curve[-1]
+    at, best = min(curve, key=lambda point: point[1])
+    return score > best + 0.02 * abs(best) and spent - at > PATIENCE * spent
 
 
 def rung_lines(rung: dict[str, Any], time: str) -> Iterator[str]:

@@ -39,6 +39,7 @@ class Scripted:
     starts: int = 0
     curve: list = field(default_factory=list)
     parameters: int = 1000
+    overfits_after: float = math.inf  # seconds, from which on its score rises
 
     @property
     def name(self):
@@ -62,8 +63,11 @@ class Scripted:
             self._score()
 
     def finish(self, since, end, checks, done):
-        self._train(end)
-        self._score()
+        for k in range(1, checks + 1):
+            self._train(since + (end - since) * k / checks)
+            self._score()
+            if done(self):
+                break
 
     def _train(self, until):
         self.clock.spent += max(until - self.spent, 0.0)
@@ -71,12 +75,14 @@ class Scripted:
         self.failure = "diverged" if self.fails else ""
 
     def _score(self):
-        self.curve.append((self.spent, self.final + self.gain / (1 + self.spent)))
+        late = 0.01 * max(self.spent - self.overfits_after, 0.0)
+        self.curve.append((self.spent, self.final + self.gain / (1 + self.spent) + late))
 
 
 def race(
-    tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, fails=(), unstable=()
-):
+    tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, fails=(), unstable=(),
+    overfits_after=math.inf,
+):  # fmt: skip
     """A race of contenders with these final scores; its runners, winner and clock."""
     clock, runners = Clock(total), {}
     study = Study(tmp_path, 1.0) if study is None else study
@@ -85,7 +91,9 @@ def race(
     def make(contender, length):
         name = contender.name.split(",")[0]
         final = finals[name] - 0.05 * (contender.name != name)
-        runners[contender.name] = Scripted(contender, clock, final, fails=name in fails)
+        runners[contender.name] = Scripted(
+            contender, clock, final, fails=name in fails, overfits_after=overfits_after
+        )
         return runners[contender.name]
 
     running = Race(study, make, [Contender(name) for name in finals], left=clock.left,
@@ -264,3 +272,13 @@ def test_only_in_its_second_half_a_training_is_said_to_overfit():
     assert not overfits(curve, 100.0)
     assert overfits(curve, 60.0)
     assert not overfits([*curve[:-1], (34.0, 1.52)], 60.0)
+
+
+def test_where_a_training_overfits_shorter_ones_follow(tmp_path):
+    running, runners, clock = race(tmp_path, {"a": 1.1, "b": 1.2}, useful=10_000, overfits_after=20)
+    assert running.run().name == "a, shorter"
+    at = min(runners["a"].curve, key=lambda point: point[1])[0]
+    assert runners["a, shorter"].spent == pytest.approx(1.5 * at)
+    assert runners["b"].spent <= 1.5 * at + 1e-9
+    assert runners["a"].spent < 0.6 * running.length
+    assert clock.left() >= 0

@@ -38,7 +38,7 @@ from metarnn.training.progress import Contestant, Progress, clock
 from metarnn.training.world import World, find_device
 
 RULES = 0.03  # of the time, at most, for simple rules
-TEST = 0.1  # of the time, at most, for the score on held-out data
+TEST = 0.06  # of the time, at most, for the score on held-out data
 CLOSING = 0.05  # of the time, for the page, samples and whatever else is done at the end
 WIDTH = 64  # of a user's cell when it is traced; each model has its own
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from metarnn.study.contenders import Contender, variants
+from metarnn.study.contenders import Contender, shortened, variants
 from metarnn.study.forecast import forecasts
 from metarnn.study.runner import Runner
 from metarnn.study.study import Study
@@ -20,6 +20,9 @@ CHECKS = 12  # validations of a final training
 PATIENCE = 0.3  # of a training without a better validation, after which it has overfitted
 MARGIN = 1.05  # of the time that a second final is expected to take
 PRIOR = 0.005  # of its predicted score that a contender has to win for each place behind the first
+SHORTENED = (
+    1.5  # of the time of the best validation, where a training overfits: the rate falls sooner
+)
 LEAST = 0.01  # lower, as a share, is a validation loss that is preferred
 VARIANTS = 6  # that are tried at most
 
@@ -237,7 +240,8 @@ class Race:
             reason = final["reason"]
             if runner.failure:
                 reason += f"; {runner.failure}"
-            elif runner.spent < 0.9 * final["end"]:
+            elif runner.spent < 0.9 * end:
+                final["overfits_after"] = min(runner.curve, key=lambda point: point[1])[0]
                 reason += "; ended early, since it overfits"
             self._decide(f"final of {runner.name}", decision, reason)
         return runner
@@ -284,7 +288,9 @@ class Race:
     def _preferred(self, finished: Sequence[Runner]) -> Runner:
         """The most promising, unless another's validation loss is lower by enough to tell."""
         names = [each.name for each in self.contenders]
-        order = {name: k for k, name in enumerate(names)}
+        order = {name: float(k) for k, name in enumerate(names)}
+        # A training that ends before it overfits is preferred to the longer one it is of.
+        order |= {shortened(each).name: order[each.name] - 0.5 for each in self.contenders}
         best, *others = sorted(finished, key=lambda runner: order.get(runner.name, len(names)))
         for runner in others:
             if runner.best < best.best - self.least * abs(best.best) or best.failure:
@@ -299,14 +305,25 @@ class Race:
         return min(wanted, runner.spent + self.left())
 
     def _further_finals(self, first: Runner) -> Iterator[Runner]:
-        """Finals of the others, by their last standing, then of variants of the best."""
+        """Finals of the others, by their last standing, then of variants of the best.
+
+        If the first one overfits, they end before that, and so does a second training of the first.
+        """
+        length, at = self.length, self.plan["finals"][first.name].get("overfits_after")
+        if at is not None:
+            length *= min(SHORTENED * at / length, 1.0)
+            contender = shortened(first.contender, length / self.length)
+            if contender.name in self.plan["finals"] or MARGIN * length <= self.left():
+                reason = f"{first.name} overfits after {self._words(at)}"
+                yield self._final(self._runner(contender, length), reason, length)
         order = [each["name"] for rung in self.plan["rungs"][::-1] for each in rung["standing"]]
         for name in dict.fromkeys(order):
             runner = self.runners[name]
             known = name in self.plan["finals"]
-            enough = MARGIN * (self.length - runner.spent) <= self.left()
+            end = max(length, 2 * runner.spent)
+            enough = MARGIN * (end - runner.spent) <= self.left()
             if name != first.name and not runner.failure and (known or enough):
-                yield self._final(runner, "time is left for it")
+                yield self._final(runner, "time is left for it", end)
         best = self._preferred([self.runners[name] for name in self.plan["finals"]])
         queue, tried = list(variants(best.contender)), 0
         if self.least > LEAST:

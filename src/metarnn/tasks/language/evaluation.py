@@ -207,12 +207,12 @@ def _note(found: Score, lanes: list[Lane], nll: Tensor) -> None:
 
 
 def summary(
-    found: Score, split: Split, vocabulary: Vocabulary, prefix: str = ""
+    found: Score, split: Split, vocabulary: Vocabulary, prefix: str = "", *, warn: bool = True
 ) -> dict[str, float]:
     """Return a score as figures by name; log the documents on which the model diverged."""
     nll = found.nll
     off = found.ran_off(len(vocabulary))
-    for k in off[:5]:
+    for k in off[:5] if warn else ():
         logger.warning(
             "the model diverged on long input: %.1f nats a token in a part of %s, %.2f on all "
             "texts. Its state drifts over more tokens than it was trained on: train with a "

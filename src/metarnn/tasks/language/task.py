@@ -43,6 +43,8 @@ class LanguageTask:
     omega           what is asked of weights that are generated, see `hyper.Omega`
     ar, tar         activation regularisation ar·mean(h²), temporal tar·mean((h_t - h_{t-1})²)
     seed            of everything that is drawn
+    warn            log the documents on which a model diverged; not of a sample, whose pieces are
+                    too short to tell
     """
 
     corpus: Corpus
@@ -56,6 +58,7 @@ class LanguageTask:
     omega: Omega = Omega()  # noqa: RUF009  frozen
     seed: int = 0
     evaluation_batch: int = 64
+    warn: bool = True
     enough: ClassVar[int] = 40_000
 
     def __post_init__(self) -> None:
@@ -87,7 +90,7 @@ class LanguageTask:
         it, read side by side, each as a document of its own."""
         corpus = self.corpus
         splits = corpus.splits | {split: pieces(corpus[split], most, self.evaluation_batch)}
-        return replace(self, corpus=replace(corpus, splits=splits))
+        return replace(self, corpus=replace(corpus, splits=splits), warn=False)
 
     def batches(self, shard: Shard) -> SequentialBatches | RandomBatches:
         tokens = self.corpus["train"].tokens
@@ -142,7 +145,8 @@ class LanguageTask:
         part, vocabulary = self.corpus[split], self.corpus.vocabulary
         if dynamic:
             return summary(dynamic_score(model, part), part, vocabulary, "dynamic_")
-        return summary(score(model, part, self.evaluation_batch), part, vocabulary)
+        scored = score(model, part, self.evaluation_batch)
+        return summary(scored, part, vocabulary, warn=self.warn)
 
     def simple_rules(self, split: str, seconds: float) -> RuleSet:
         """n-grams of the same tokens."""

@@ -240,6 +240,15 @@ def decided(running):
         running.study.decisions)}  # fmt: skip
 
 
+def test_where_losses_are_next_to_nothing_their_ratio_decides_nothing(tmp_path):
+    for floor, winner in ((0.0, "b"), (0.008, "a")):
+        running, _, _ = race(tmp_path / winner, {"a": 0.004, "b": 0.001}, useful=10_000)
+        running.floor = floor
+        assert running.run().name.startswith(winner)
+        (decision,) = [d for d in running.study.decisions if d["stage"] == "winner"]
+        assert ("lower by 0.0080" in decision["reason"]) == (winner == "a")
+
+
 def test_every_decision_of_a_race_is_stored_with_its_reason(tmp_path):
     running, _, _ = race(tmp_path, FIVE)
     decisions = decided(running)
@@ -272,6 +281,7 @@ def test_only_in_its_second_half_a_training_is_said_to_overfit():
     assert not overfits(curve, 100.0)
     assert overfits(curve, 60.0)
     assert not overfits([*curve[:-1], (34.0, 1.52)], 60.0)
+    assert not overfits(curve, 60.0, floor=0.2)  # what the validation data cannot tell
 
 
 def test_where_a_training_overfits_shorter_ones_follow(tmp_path):

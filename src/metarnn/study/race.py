@@ -42,6 +42,8 @@ class Race:
         steps: updates of a full training, where the clock decides nothing; else 0
         least: the share by which another's validation loss must be lower to be preferred: with few
             validation examples small differences tell nothing
+        floor: the difference by which it must be lower whatever its size: where all losses are next
+            to nothing, a single example decides on their ratio
         progress: where to show how it goes
         unstable: why a contender would fail on long input whatever its score, "" if it would not
         validation: what contenders are scored on, in words: "48 examples"
@@ -60,6 +62,7 @@ class Race:
         steps: int,
         progress: Progress,
         least: float = LEAST,
+        floor: float = 0.0,
         unstable: Callable[[Runner], str] = lambda runner: "",
         validation: str = "the validation data",
         key: str = KEY,
@@ -67,7 +70,8 @@ class Race:
     ) -> None:
         self.study, self.make, self.left, self.useful = study, make, left, useful
         self.contenders, self.steps, self.progress = list(contenders), steps, progress
-        self.least, self.validation, self.unstable = least, validation, unstable
+        self.least, self.floor = least, floor
+        self.validation, self.unstable = validation, unstable
         self.runners: dict[str, Runner] = {}
         self.key, self.fixed = key, length
         self.plan: dict[str, Any] = study.about.setdefault(key, {"rungs": [], "finals": {}})
@@ -233,7 +237,7 @@ class Race:
         final = finals[runner.name]
         if "score" not in final:
             end = final["end"]
-            runner.finish(final["since"], end, CHECKS, lambda each: overfits(each.curve, end))
+            runner.finish(final["since"], end, CHECKS, self._overfits(end))
             final |= {"spent": runner.spent, "score": runner.best, "failure": runner.failure}
             spent = self._words(runner.spent)
             decision = f"best validation {runner.best:.4f} after {spent}"
@@ -246,12 +250,18 @@ class Race:
             self._decide(f"final of {runner.name}", decision, reason)
         return runner
 
+    def _overfits(self, end: float) -> Callable[[Runner], bool]:
+        return lambda runner: overfits(runner.curve, end, self.floor)
+
     def _decide_winner(self, best: Runner, finished: Sequence[Runner]) -> None:
         """Say who is kept, and whether the validation data could tell."""
         others = sorted((each for each in finished if each is not best), key=lambda r: r.best)
         if others and others[0].best < best.best:
+            least = f"{self.least:.0%}"
+            if self._margin(best) > self.least * abs(best.best):
+                least = f"{self.floor:.4f}"
             reason = (
-                f"no other's validation loss is lower by {self.least:.0%}; {others[0].name} with "
+                f"no other's validation loss is lower by {least}; {others[0].name} with "
                 f"{others[0].best:.4f} against {best.best:.4f} is too close to tell"
             )
         elif others:
@@ -259,7 +269,7 @@ class Race:
                 f"of {len(finished)} trained to the end it has the lowest validation loss, "
                 f"{best.best:.4f}; next is {others[0].name} with {others[0].best:.4f}"
             )
-            if others[0].best - best.best < self.least * abs(best.best):
+            if others[0].best - best.best < self._margin(best):
                 reason += ", too close to tell"
         elif not self.plan["rungs"]:
             reason = "no other contender took part"
@@ -293,9 +303,13 @@ class Race:
         order |= {shortened(each).name: order[each.name] - 0.5 for each in self.contenders}
         best, *others = sorted(finished, key=lambda runner: order.get(runner.name, len(names)))
         for runner in others:
-            if runner.best < best.best - self.least * abs(best.best) or best.failure:
+            if runner.best < best.best - self._margin(best) or best.failure:
                 best = runner
         return best
+
+    def _margin(self, runner: Runner) -> float:
+        """By how much another's validation loss must be lower to be preferred to this one's."""
+        return max(self.least * abs(runner.best), self.floor)
 
     def _end(self, runner: Runner, length: float, *, first: bool) -> float:
         """When a final ends: the first takes all the time that is left, as far as it is of use."""
@@ -354,7 +368,7 @@ def cost(contenders: int) -> float:
     return total
 
 
-def overfits(curve: Sequence[tuple[float, float]], end: float) -> bool:
+def overfits(curve: Sequence[tuple[float, float]], end: float, floor: float = 0.0) -> bool:
     """Whether validation has gained nothing for so long, and lost since, that it will not.
 
     Nothing is said of the first half of a training: while the learning rate is high, a score on a
@@ -364,7 +378,7 @@ def overfits(curve: Sequence[tuple[float, float]], end: float) -> bool:
         return False
     spent, score = curve[-1]
     at, best = min(curve, key=lambda point: point[1])
-    return score > best + 0.02 * abs(best) and spent - at > PATIENCE * spent
+    return score > best + max(0.02 * abs(best), floor) and spent - at > PATIENCE * spent
 
 
 def rung_lines(rung: dict[str, Any], time: str) -> Iterator[str]:

@@ -18,6 +18,8 @@ UPDATES = {"lm": 2000, "translation": 800, "classification": 1000, "forecasting"
 # Validation data, with fewer of which small differences tell nothing, and what then does.
 TELLING = {"lm": 5000, "translation": 200, "classification": 200, "forecasting": 200}
 FEW = 0.05
+# What a single example may well change the sum of validation losses by: nats, where it is wrong.
+SINGLE = {"lm": 2.0, "translation": 2.0, "classification": 2.0, "forecasting": 0.0}
 COUNTED = {
     "lm": "tokens", "translation": "pairs", "classification": "examples", "forecasting": "windows",
 }  # fmt: skip

@@ -275,7 +275,7 @@ def test_contenders_whose_predictions_overlap_are_said_to_be_too_close_to_tell(t
     assert "too close to tell" in decisions["winner"]
 
 
-def test_only_in_its_second_half_a_training_is_said_to_overfit():
+def test_early_in_a_training_it_is_not_said_to_overfit():
     """A learning rate that is still high lets scores go up and down."""
     curve = [(5.0, 2.0), (10.0, 1.6), (20.0, 1.5), (34.0, 1.6)]
     assert not overfits(curve, 100.0)

@@ -17,6 +17,7 @@ RUNGS = ((0.03, 3), (0.06, 2), (0.12, 1))
 KEY = "race"
 FEWEST = 60  # updates, fewer than which rank nothing
 CHECKS = 12  # validations of a final training
+EARLY = 0.35  # of a training, in which it is not said to overfit
 PATIENCE = 0.3  # of a training without a better validation, after which it has overfitted
 MARGIN = 1.05  # of the time that a second final is expected to take
 PRIOR = 0.005  # of its predicted score that a contender has to win for each place behind the first
@@ -176,7 +177,8 @@ class Race:
         places = {name: k for k, name in enumerate(self.plan["contenders"])}
 
         def rank(runner: Runner) -> float:
-            return predicted[runner.name].score * (1 + PRIOR * places[runner.name])
+            score = max(predicted[runner.name].score, self.floor)
+            return score * (1 + PRIOR * places[runner.name])
 
         ranked = sorted(running, key=rank)
         kept, unstable = self._stable(ranked, stay)
@@ -371,10 +373,10 @@ def cost(contenders: int) -> float:
 def overfits(curve: Sequence[tuple[float, float]], end: float, floor: float = 0.0) -> bool:
     """Whether validation has gained nothing for so long, and lost since, that it will not.
 
-    Nothing is said of the first half of a training: while the learning rate is high, a score on a
+    Nothing is said of the first third of a training: while the learning rate is high, a score on a
     text goes up and down with the place that is being read (by 3% on Tiny Shakespeare).
     """
-    if len(curve) < 4 or curve[-1][0] < 0.5 * end:
+    if len(curve) < 4 or curve[-1][0] < EARLY * end:
         return False
     spent, score = curve[-1]
     at, best = min(curve, key=lambda point: point[1])

@@ -182,3 +182,14 @@ def test_a_training_that_is_paused_can_be_prolonged():
     trainer.fit(lambda at: at.step >= 3)
     trainer.limit(steps=8)
     assert (trainer.fit().reason, trainer.at.step) == ("steps", 8)
+
+
+def test_within_a_margin_of_the_lowest_score_later_weights_are_kept():
+    at = Position()
+    better = []
+    for step, score in enumerate([0.5, 0.004, 0.001, 0.003, 0.02, 0.005], 1):
+        at.step = step
+        better.append(at.judge(score, 0.005))
+    assert better == [True, True, True, True, False, True]
+    assert (at.best, at.best_step) == (0.005, 6)
+    assert [Position().judge(0.5), at.judge(0.005), at.judge(0.0049)] == [True, False, True]

@@ -252,7 +252,7 @@ class _Learning:
             useful=useful,
             steps=self.options.steps,
             least=LEAST if amount >= setup.TELLING[name] else setup.FEW,
-            floor=setup.SINGLE[name] / max(min(amount, plain.task.enough), 1),
+            floor=setup.resolution(name, plain.task),
             validation=f"{min(amount, plain.task.enough):,} validation {setup.COUNTED[name]}",
             progress=self.show,
             unstable=self._unstable,

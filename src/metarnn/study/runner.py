@@ -14,6 +14,7 @@ import torch
 
 from metarnn.graph.files import copy
 from metarnn.runs.tasks import Job, chosen, keep_settings
+from metarnn.study import setup
 from metarnn.study.contenders import Contender
 from metarnn.tasks.language.model import count_parameters
 from metarnn.tasks.split import Split
@@ -71,6 +72,7 @@ class Runner:
         self.trainer = Trainer(
             self.task, self.job.model, own, folder=self.folder, world=world, progress=progress
         )
+        self.trainer.margin = setup.resolution(entry.name, self.task)
 
     def _limits(self, end: float) -> dict[str, Any]:
         if self.updates:

@@ -53,6 +53,11 @@ SCHEDULE = {
 DECAY = ((0.0, 0.1), (15.0, 0.3))
 
 
+def resolution(name: str, task: Any) -> float:
+    """The difference of validation losses that a single example may make, which tells nothing."""
+    return SINGLE[name] / max(min(task.amount("valid"), task.enough), 1)
+
+
 def regularised(task: str, base: Any, epochs: float) -> Any:
     """The settings for a training of so many passes over the training data."""
     if task != "lm":

@@ -71,10 +71,15 @@ class Position:
         """Validations since the best one."""
         return len(self.scores) - 1 - self.scores.index(self.best) if self.best_step else 0
 
-    def judge(self, score: float) -> bool:
-        """Take in the score of a validation; whether it is the best so far."""
+    def judge(self, score: float, margin: float = 0.0) -> bool:
+        """Take in the score of a validation; whether it is the best so far.
+
+        With a margin, one that is above the lowest by no more than that is as good, and later.
+        """
+        lowest = min(self.scores, default=math.inf)
         self.scores.append(score)
         self.validated = self.step
-        if better := score < self.best:
+        better = score < self.best or (margin > 0 and score <= lowest + margin)
+        if better:
             self.best, self.best_step = score, self.step
         return better

@@ -251,7 +251,7 @@ class _Learning:
             left=self._left,
             useful=useful,
             steps=self.options.steps,
-            least=LEAST if amount >= setup.TELLING[name] else setup.FEW,
+            least=setup.FEW if setup.few(name, plain.task) else LEAST,
             floor=setup.resolution(name, plain.task),
             validation=f"{min(amount, plain.task.enough):,} validation {setup.COUNTED[name]}",
             progress=self.show,

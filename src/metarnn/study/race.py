@@ -239,7 +239,9 @@ class Race:
         final = finals[runner.name]
         if "score" not in final:
             end = final["end"]
-            runner.finish(final["since"], end, CHECKS, self._overfits(end))
+            short = end < 0.9 * self.length  # its learning rate soon falls anyway
+            done = (lambda runner: False) if short else self._overfits(end)
+            runner.finish(final["since"], end, CHECKS, done)
             final |= {"spent": runner.spent, "score": runner.best, "failure": runner.failure}
             spent = self._words(runner.spent)
             decision = f"best validation {runner.best:.4f} after {spent}"

@@ -72,7 +72,8 @@ class Runner:
         self.trainer = Trainer(
             self.task, self.job.model, own, folder=self.folder, world=world, progress=progress
         )
-        self.trainer.margin = setup.resolution(entry.name, self.task)
+        share = setup.AS_GOOD if setup.few(entry.name, self.job.task) else 0.0
+        self.trainer.margin = (setup.resolution(entry.name, self.job.task), share)
 
     def _limits(self, end: float) -> dict[str, Any]:
         if self.updates:

@@ -19,6 +19,7 @@ UPDATES = {"lm": 4000, "translation": 4000, "classification": 4000, "forecasting
 # Validation data, with fewer of which small differences tell nothing, and what then does.
 TELLING = {"lm": 5000, "translation": 200, "classification": 200, "forecasting": 200}
 FEW = 0.05
+AS_GOOD = 0.01  # above the lowest score of one training, with so few, is a later one
 # What a single example may well change the sum of validation losses by: nats, where it is wrong.
 SINGLE = {"lm": 2.0, "translation": 2.0, "classification": 2.0, "forecasting": 0.0}
 COUNTED = {
@@ -56,6 +57,11 @@ DECAY = ((0.0, 0.1), (15.0, 0.3))
 def resolution(name: str, task: Any) -> float:
     """The difference of validation losses that a single example may make, which tells nothing."""
     return SINGLE[name] / max(min(task.amount("valid"), task.enough), 1)
+
+
+def few(name: str, task: Any) -> bool:
+    """Whether the validation data are too few to tell small differences."""
+    return task.amount("valid") < TELLING[name]
 
 
 def regularised(task: str, base: Any, epochs: float) -> Any:

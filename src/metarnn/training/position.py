@@ -71,12 +71,14 @@ class Position:
         """Validations since the best one."""
         return len(self.scores) - 1 - self.scores.index(self.best) if self.best_step else 0
 
-    def judge(self, score: float, margin: float = 0.0) -> bool:
+    def judge(self, score: float, margin: float = 0.0, share: float = 0.0) -> bool:
         """Take in the score of a validation; whether it is the best so far.
 
-        With a margin, one that is above the lowest by no more than that is as good, and later.
+        With a margin, one that is above the lowest by no more than that, or by no more than a
+        share of it, is as good, and later.
         """
         lowest = min(self.scores, default=math.inf)
+        margin = max(margin, share * abs(lowest)) if math.isfinite(lowest) else 0.0
         self.scores.append(score)
         self.validated = self.step
         better = score < self.best or (margin > 0 and score <= lowest + margin)

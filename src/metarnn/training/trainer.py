@@ -106,7 +106,8 @@ class Trainer:
         self.optimizer = optimizer.build(self.model, settings)
         self.parameters = {n: w for n, w in self.model.named_parameters() if w.requires_grad}
         self.average = Average(self.model, settings.ema or None)
-        self.margin = 0.0  # above the lowest validation score, within which later weights are kept
+        # Above the lowest validation score, within which later weights are kept, and as a share.
+        self.margin = (0.0, 0.0)
         self.at = Position()
         self.guard, self.interruption = Guard(), Interruption()
         self.metrics = Metrics(None)
@@ -344,7 +345,7 @@ class Trainer:
         if scores is None:
             raise Interrupted
         s, at = self.settings, self.at
-        better = at.judge(next(iter(scores.values())), self.margin)
+        better = at.judge(next(iter(scores.values())), *self.margin)
         if s.nonmono and not self.average.count and stalled(at.scores, s.nonmono):
             self.average.update()
             self.progress.say(f"step {at.step}: validation stalled, averaging from here")

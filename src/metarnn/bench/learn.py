@@ -51,7 +51,7 @@ class Regret:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Regret:
-        """The row that `as_dict` made a document of, whatever else is in that."""
+        """Return the row that `as_dict` has written; other keys are ignored."""
         return cls(**{field.name: row[field.name] for field in fields(cls)})
 
 

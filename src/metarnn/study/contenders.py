@@ -96,7 +96,7 @@ def variants(best: Contender) -> Sequence[Contender]:
 
 
 def shortened(contender: Contender, length: float = 0.5) -> Contender:
-    """The same with a training of so many full ones, which ends before it overfits.
+    """Return the same contender with a shorter training, as a share of a full one.
 
     >>> shortened(GRU).name
     'GRU, shorter'

@@ -21,9 +21,9 @@ EARLY = 0.35  # of a training, in which it is not said to overfit
 PATIENCE = 0.3  # of a training without a better validation, after which it has overfitted
 MARGIN = 1.05  # of the time that a second final is expected to take
 PRIOR = 0.005  # of its predicted score that a contender has to win for each place behind the first
-SHORTENED = (
-    1.5  # of the time of the best validation, where a training overfits: the rate falls sooner
-)
+# Where a training overfits, the next ones last so many times as long as its best validation took, so
+# that the learning rate falls in time.
+SHORTENED = 1.5
 LEAST = 0.01  # lower, as a share, is a validation loss that is preferred
 VARIANTS = 6  # that are tried at most
 
@@ -303,7 +303,7 @@ class Race:
         """The most promising, unless another's validation loss is lower by enough to tell."""
         names = [each.name for each in self.contenders]
         order = {name: float(k) for k, name in enumerate(names)}
-        # A training that ends before it overfits is preferred to the longer one it is of.
+        # The shorter training of a contender that overfits is preferred to the longer one.
         order |= {shortened(each).name: order[each.name] - 0.5 for each in self.contenders}
         best, *others = sorted(finished, key=lambda runner: order.get(runner.name, len(names)))
         for runner in others:
@@ -325,7 +325,7 @@ class Race:
     def _further_finals(self, first: Runner) -> Iterator[Runner]:
         """Finals of the others, by their last standing, then of variants of the best.
 
-        If the first one overfits, they end before that, and so does a second training of the first.
+        If the first one overfits, it is trained anew, and all of them for a shorter time.
         """
         length, at = self.length, self.plan["finals"][first.name].get("overfits_after")
         if at is not None:

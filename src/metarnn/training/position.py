@@ -74,8 +74,8 @@ class Position:
     def judge(self, score: float, margin: float = 0.0, share: float = 0.0) -> bool:
         """Take in the score of a validation; whether it is the best so far.
 
-        With a margin, one that is above the lowest by no more than that, or by no more than a
-        share of it, is as good, and later.
+        A score that exceeds the lowest so far by at most `margin`, or by at most `share` of it,
+        counts as the best: of scores as good as each other the last is kept.
         """
         lowest = min(self.scores, default=math.inf)
         margin = max(margin, share * abs(lowest)) if math.isfinite(lowest) else 0.0

@@ -21,8 +21,8 @@ EARLY = 0.35  # of a training, in which it is not said to overfit
 PATIENCE = 0.3  # of a training without a better validation, after which it has overfitted
 MARGIN = 1.05  # of the time that a second final is expected to take
 PRIOR = 0.005  # of its predicted score that a contender has to win for each place behind the first
-# Where a training overfits, the next ones last so many times as long as its best validation took, so
-# that the learning rate falls in time.
+# Where a training overfits, the next ones last so many times as long as its best validation took:
+# the learning rate falls before they overfit.
 SHORTENED = 1.5
 LEAST = 0.01  # lower, as a share, is a validation loss that is preferred
 VARIANTS = 6  # that are tried at most

@@ -193,3 +193,5 @@ def test_within_a_margin_of_the_lowest_score_later_weights_are_kept():
     assert better == [True, True, True, True, False, True]
     assert (at.best, at.best_step) == (0.005, 6)
     assert [Position().judge(0.5), at.judge(0.005), at.judge(0.0049)] == [True, False, True]
+    at = Position()
+    assert [at.judge(score, share=0.01) for score in (1.0, 1.009, 1.011)] == [True, True, False]

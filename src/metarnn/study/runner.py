@@ -173,9 +173,11 @@ class Runner:
         return int(min(max(VALIDATION * time / self.validation_seconds, 1), most))
 
     def seconds_per_example(self) -> float:
-        """What scoring one takes, judged by the last validation, else by a part of one."""
-        timed = self.validation_seconds and not hasattr(self.task, "quick")
-        if not timed:
+        """What scoring an example in full takes, judged by the last validation.
+
+        A part of one is timed where there was none, or where validations leave something out.
+        """
+        if not self.validation_seconds or hasattr(self.task, "quick"):
             task, model = self.job.task, self.job.model.eval()
             small = task.sampled("valid", max(task.enough // 8, 16))
             with torch.no_grad():

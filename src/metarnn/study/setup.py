@@ -20,7 +20,7 @@ UPDATES = {"lm": 4000, "translation": 4000, "classification": 4000, "forecasting
 TELLING = {"lm": 5000, "translation": 200, "classification": 200, "forecasting": 200}
 FEW = 0.05
 AS_GOOD = 0.01  # above the lowest score of one training, with so few, is a later one
-# What a single example may well change the sum of validation losses by: nats, where it is wrong.
+# Nats that a single wrong example may well cost (a wrong pair: for each of its tokens).
 SINGLE = {"lm": 2.0, "translation": 2.0, "classification": 2.0, "forecasting": 0.0}
 COUNTED = {
     "lm": "tokens", "translation": "pairs", "classification": "examples", "forecasting": "windows",
@@ -55,7 +55,7 @@ DECAY = ((0.0, 0.1), (15.0, 0.3))
 
 
 def resolution(name: str, task: Any) -> float:
-    """The difference of validation losses that a single example may make, which tells nothing."""
+    """Return by how much a single example may change the mean validation loss."""
     return SINGLE[name] / max(min(task.amount("valid"), task.enough), 1)
 
 

@@ -27,6 +27,10 @@ def models():
         scheme = replace(SCHEME, missing=missing, timed=timed, gap=0.7)
         model = build_classifier(scheme, ClassifierOptions(width=6, patch=2))
         yield pytest.param(model, False, id=f"missing-{missing}-timed-{timed}")
+    for kind in ("one", "multi", "tags"):
+        options = ClassifierOptions(width=6, members=3, bidirectional=False)
+        model = build_classifier(replace(SCHEME, kind=kind), options)
+        yield pytest.param(model, True, id=f"three members, {kind}")
     yield pytest.param(build_model(20, ModelOptions(width=8, layers=2, embedding=4)), True, id="lm")
 
 

@@ -18,6 +18,7 @@ from metarnn import cells, graph
 from metarnn.cli.main import main
 from metarnn.report.materials import gather
 from metarnn.report.write import page
+from metarnn.runs import tasks
 from metarnn.runs.tasks import open_run
 from metarnn.study import setup
 from metarnn.study.learn import Options, _Learning, learn
@@ -407,3 +408,39 @@ def test_a_command_that_fails_leaves_no_folder(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["learn", str(text), "--params", "12q"]) == 2
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.medium
+def test_a_classifier_of_small_data_is_trained_again_on_all_but_the_test(
+    waves, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(setup.EPOCHS, "classification", 1.0)
+    monkeypatch.setitem(setup.UPDATES, "classification", 100)
+    made = learn(str(waves), minutes=0.15, out=tmp_path / "study", device="cpu", progress=SILENT)
+    assert made.best.endswith("refit")
+    assert made.run.config.refit
+    assert made.run.config.members > 1
+    assert f"{made.run.config.members} members" in made.best
+    assert "trained anew, on training and validation data" in made.summary
+    assert set(made.curves) == set(made.about["race"]["contenders"])
+    assert made.scores == made.job.task.evaluate(made.model, "test")
+    assert made.predict([np.arange(8) % 3])[0] in ("a", "b")
+    main(["evaluate", str(made.path), "--split", "valid", "--device", "cpu"])
+    assert "was trained on the validation data as well" in capsys.readouterr().out
+
+
+@pytest.mark.medium
+def test_nothing_is_trained_on_the_data_that_its_score_is_of(waves, tmp_path, capsys):
+    """Without a test part the validation data are held out."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    for name in ("train", "valid"):
+        (folder / f"{name}.ts").write_text(waves.read_text())
+    entry = tasks.find("classification")
+    config = entry.kind(data=str(folder / "train.ts"))
+    job = entry.job(config, entry.load(config))
+    assert "test" not in job.task.data.parts
+    assert setup.refit("classification", job.task, entry.held_out(job)).ratio == 0
+    asked = ["--data", str(folder / "train.ts"), "--refit", "--steps", "1", "--device", "cpu"]
+    assert main(["train", "classification", "--out", str(tmp_path / "run"), *asked]) == 2
+    assert "a part for the test" in capsys.readouterr().err

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from metarnn.study.contenders import PORTFOLIOS, Contender
+from metarnn.study.finals import overfits
 from metarnn.study.forecast import forecasts
-from metarnn.study.race import Race, cost, overfits
+from metarnn.study.judgement import Judgement, Refit
+from metarnn.study.race import Race, cost
 from metarnn.study.study import Study
 from metarnn.training.progress import SILENT
 
@@ -53,6 +55,10 @@ class Scripted:
     def best(self):
         return math.inf if self.failure else min(score for _, score in self.curve)
 
+    @property
+    def kept_at(self):
+        return min(self.curve, key=lambda point: point[1])[0]
+
     def pace(self, updates=0):
         self._train(max(self.spent, updates * PACE))
         return PACE
@@ -81,7 +87,7 @@ class Scripted:
 
 def race(
     tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, fails=(), unstable=(),
-    overfits_after=math.inf,
+    overfits_after=math.inf, **judging,
 ):  # fmt: skip
     """A race of contenders with these final scores; its runners, winner and clock."""
     clock, runners = Clock(total), {}
@@ -97,7 +103,7 @@ def race(
         return runners[contender.name]
 
     running = Race(study, make, [Contender(name) for name in finals], left=clock.left,
-                   useful=useful, steps=steps, progress=SILENT,
+                   useful=useful, steps=steps, progress=SILENT, **judging,
                    unstable=lambda runner: "explodes" * (runner.name in unstable))  # fmt: skip
     return running, runners, clock
 
@@ -138,7 +144,7 @@ def test_an_unstable_contender_leaves_its_place_to_the_next(tmp_path):
     running, runners, _ = race(tmp_path, FIVE, unstable={"b"})
     assert running.run().name == "d"
     assert runners["b"].spent == pytest.approx(running.plan["rungs"][0]["until"])
-    (line,) = [each for each in running.study.decisions if each["reason"] == "explodes"]
+    (line,) = [each for each in running.course.study.decisions if each["reason"] == "explodes"]
     assert (line["stage"], line["decision"]) == ("stability of b", "unstable")
 
 
@@ -222,10 +228,12 @@ def test_a_contender_that_failed_is_forecast_to_be_last():
 def test_with_few_validation_examples_the_first_stays_unless_another_is_far_better(tmp_path):
     near, far = {"a": 1.10, "b": 1.08}, {"a": 1.3, "b": 1.08}
     for finals, least, winner in ((near, 0.05, "a"), (far, 0.05, "b"), (near, 0.01, "b")):
-        running, _, _ = race(tmp_path / f"{winner}{least}", finals, useful=40_000, total=1000.0)
-        running.least = least
+        judgement = Judgement(least)
+        running, _, _ = race(
+            tmp_path / f"{winner}{least}", finals, useful=40_000, judgement=judgement
+        )
         assert running.run().name.startswith(winner)
-        reasons = {each["stage"]: each["reason"] for each in running.study.decisions}
+        reasons = {each["stage"]: each["reason"] for each in running.course.study.decisions}
         if winner == "a":
             assert "no other's validation loss is lower by 5%; b with" in reasons["winner"]
             assert "too close to tell" in reasons["winner"]
@@ -237,15 +245,15 @@ def test_with_few_validation_examples_the_first_stays_unless_another_is_far_bett
 def decided(running):
     running.run()
     return {each["stage"]: f"{each['decision']}: {each['reason']}" for each in (
-        running.study.decisions)}  # fmt: skip
+        running.course.study.decisions)}  # fmt: skip
 
 
 def test_where_losses_are_next_to_nothing_their_ratio_decides_nothing(tmp_path):
     for floor, winner in ((0.0, "b"), (0.008, "a")):
-        running, _, _ = race(tmp_path / winner, {"a": 0.004, "b": 0.001}, useful=10_000)
-        running.floor = floor
+        finals, judgement = {"a": 0.004, "b": 0.001}, Judgement(floor=floor)
+        running, _, _ = race(tmp_path / winner, finals, useful=10_000, judgement=judgement)
         assert running.run().name.startswith(winner)
-        (decision,) = [d for d in running.study.decisions if d["stage"] == "winner"]
+        (decision,) = [d for d in running.course.study.decisions if d["stage"] == "winner"]
         assert ("lower by 0.0080" in decision["reason"]) == (winner == "a")
 
 
@@ -290,5 +298,61 @@ def test_where_a_training_overfits_shorter_ones_follow(tmp_path):
     at = min(runners["a"].curve, key=lambda point: point[1])[0]
     assert runners["a, shorter"].spent == pytest.approx(1.5 * at)
     assert runners["b"].spent <= 1.5 * at + 1e-9
-    assert runners["a"].spent < 0.6 * running.length
+    assert runners["a"].spent < 0.6 * running.course.length
     assert clock.left() >= 0
+
+
+def test_small_data_leave_time_to_train_the_best_again_on_all_of_them(tmp_path):
+    """With as many members as there is time for, each as long as the best was."""
+    refit = Refit(1.25, members=8, least=3)
+    running, runners, clock = race(tmp_path, FIVE, useful=25_000, refit=refit)
+    winner = running.run()
+    assert winner.name == "b, 3 members, refit"
+    assert winner.contender.settings == {"members": 3, "refit": True}
+    assert winner.spent == pytest.approx(3 * 1.25 * runners["b"].spent)
+    assert clock.spent <= clock.total
+
+
+def test_large_data_are_not_refitted(tmp_path):
+    running, _, _ = race(tmp_path, FIVE, refit=Refit(1.25, members=8, least=3))
+    winner = running.run()
+    assert winner.name == "b"
+    assert winner.spent >= 0.65 * running.course.left() + 0.65 * winner.clock.spent
+
+
+def test_a_refit_is_as_long_as_what_was_kept_of_a_training_that_overfits(tmp_path):
+    running, runners, _ = race(
+        tmp_path, {"a": 1.1, "b": 1.2}, useful=10_000, overfits_after=20, refit=Refit(1.1)
+    )
+    winner = running.run()
+    assert winner.name == "a, shorter, refit"
+    assert winner.spent == pytest.approx(1.1 * runners["a, shorter"].kept_at)
+
+
+def test_a_refit_that_fits_the_validation_data_worse_is_not_kept(tmp_path):
+    running, _, _ = race(tmp_path, FIVE, useful=10_000, refit=Refit(1.2))
+    make = running.course.make
+
+    def worse(contender, length):
+        runner = make(contender, length)
+        runner.final += 1.0 * ("refit" in contender.settings)
+        return runner
+
+    running.course.make = worse
+    assert "refit" not in running.run().name
+    (refit,) = [each for each in running.course.study.decisions if each["stage"] == "refit"]
+    assert "not kept" in refit["decision"]
+    assert "fits the validation data worse" in refit["reason"]
+
+
+def test_a_refit_that_was_stopped_goes_on_with_as_many_members(tmp_path):
+    refit = Refit(1.25, members=8, least=3)
+    running, _, _ = race(tmp_path, FIVE, useful=25_000, refit=refit)
+    running.run()
+    study = Study(tmp_path, 1.0)
+    plan = running.plan["refit"]
+    study.about["race"] = {**running.plan, "refit": {k: plan[k] for k in ("of", "members", "end")}}
+    again, _, _ = race(tmp_path, FIVE, total=10.0, useful=25_000, study=study, refit=refit)
+    for name in running.plan["contenders"]:
+        again.course.runners[name] = running.course.runners[name]
+    assert again.run().name == "b, 3 members, refit"

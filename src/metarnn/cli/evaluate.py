@@ -75,6 +75,8 @@ def evaluate(
     console().print(table)
     for line in () if rules is None else rules.lines(plain):
         say(line)
+    if split == "valid" and getattr(found.config, "refit", False) and not data:
+        say("no score on held-out data: this model was trained on the validation data as well")
     if data:
         say("no simple rules: they would learn from other data than this model did")
     for line in getattr(found.entry, "footnotes", lambda job: ())(job):

@@ -132,6 +132,9 @@ def _train(entry: Entry[Any], chosen: Common, world: World) -> int:
     job = tasks.prepare(entry, chosen, known, show) if world.is_first else None
     world.tell(None)
     job = tasks.prepare(entry, chosen, known) if job is None else job
+    if getattr(chosen, "refit", False) and entry.held_out(job) == "valid":
+        why = "They have none, and a score on what a model was trained on tells nothing."
+        check.refuse("refit", True, "data with a part for the test, as with --split 80/10/10", why)
     trainer = Trainer(job.task, job.model, job.config, folder=folder, world=world, progress=show)
     with folder.locked(resume=resume) if world.is_first else nullcontext():
         resumed = resume and trainer.resume()  # before config.toml changes: it may not fit

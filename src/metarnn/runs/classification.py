@@ -68,6 +68,9 @@ class Labelled:
     """balanced: each class counts as much as any other, however rare."""
     evaluation_batch: int = 128
     """Sequences read side by side in an evaluation: its speed, never its result."""
+    refit: bool = False
+    """Train on the validation data as well, to the end: for the last training, once all settings
+    are chosen. The last weights are kept."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +167,7 @@ def _load(config: Config, scheme: Scheme | None, show: Progress) -> Dataset:
 
 
 def _task(data: Dataset, config: Config) -> ClassificationTask:
-    return ClassificationTask(
-        data, config.batch, config.class_weights, config.seed, config.evaluation_batch
-    )
+    return ClassificationTask(data, **chosen(ClassificationTask, config, "data"))
 
 
 def _introduction(data: Any) -> str:

@@ -96,6 +96,9 @@ class Numbers:
     """Steps from one origin of the back-test to the next."""
     evaluation_batch: int = 512
     """Windows forecast side by side in an evaluation: its speed, never its result."""
+    refit: bool = False
+    """Train on the validation data as well, to the end: for the last training, once all settings
+    are chosen. The last weights are kept."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ class ForecastingEntry:
             options = replace(options, cell=known.options.cell)
         with generators.seeded(config.seed):
             model = fitting(lambda: build_model(windows.scheme, options), folder)
-            model.start(windows)
+            model.start(windows, task.training if config.refit else None)
         options = model.options
         changes = {"width": options.width, "patch": options.patch, "params": ""}
         return Job(replace(config, lookback=windows.scheme.lookback, **changes), task, model)
@@ -193,9 +196,7 @@ def _load(config: Config, scheme: Scheme | None, show: Progress) -> Windows:
 
 
 def _task(windows: Windows, config: Config) -> ForecastingTask:
-    return ForecastingTask(
-        windows, config.batch, config.seed, config.stride, config.evaluation_batch
-    )
+    return ForecastingTask(windows, **chosen(ForecastingTask, config, "windows"))
 
 
 def _around(windows: Windows, options: ForecasterOptions, unit: Unit, width: int) -> Forecaster:

@@ -78,6 +78,9 @@ class Text:
     --model meta --context step."""
     evaluation_batch: int = 64
     """Documents read side by side in an evaluation: its speed, never its result."""
+    refit: bool = False
+    """Train on the validation data as well, to the end: for the last training, once all settings
+    are chosen. The last weights are kept."""
 
 
 @dataclass(frozen=True)

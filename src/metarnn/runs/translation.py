@@ -78,6 +78,9 @@ class Pairs:
     """Most tokens of a translation; 0 for half more than the longest in training."""
     evaluation_batch: int = 64
     """Sentences translated side by side in an evaluation: its speed, not its result."""
+    refit: bool = False
+    """Train on the validation data as well, to the end: for the last training, once all settings
+    are chosen. The last weights are kept."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ def summary(
     where: str,
     reason: str,
     rules: RuleScores | None,
+    *,
+    refit: bool = False,
 ) -> str:
     """A few sentences: how good the model is, beside what, and what that rests on.
 
@@ -24,6 +26,7 @@ def summary(
         trained: the seconds and the updates of the winner's training
         where: the examples that it was scored on
         reason: why the winner was kept
+        refit: whether it was trained again on all but the held-out data
     """
     seconds, updates = trained
     said = [
@@ -33,5 +36,7 @@ def summary(
     if rules is not None and (sentence := rules.sentence(scores, "the model that was kept")):
         said.insert(0 if rules.outcome(scores) != "loses to" else 1, sentence)
     said.append(f"{reason[0].upper()}{reason[1:]}.")
+    if refit:
+        said.append("It was then trained anew, on training and validation data.")
     said.append("A full comparison at equal time was not made; --compare makes one.")
     return " ".join(said)

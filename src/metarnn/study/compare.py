@@ -13,8 +13,9 @@ from metarnn.graph.files import make_folder
 from metarnn.runs.tasks import PLACES, open_run
 from metarnn.search import UnitSpace
 from metarnn.search.verdict import RANDOM, VALID, Row, Verdict
-from metarnn.study.contenders import GRU, LSTM, Contender
-from metarnn.study.race import CHECKS, Race, cost
+from metarnn.study.contenders import GRU, LSTM, Contender, refitted
+from metarnn.study.finals import CHECKS
+from metarnn.study.race import Race, cost
 from metarnn.study.runner import Runner
 from metarnn.study.study import UNITS, VERDICT_FOLDER, Study
 from metarnn.tasks.split import Split
@@ -48,7 +49,8 @@ def compare(study: Study, seeds: int, progress: Progress) -> Verdict:
 
 def minutes_of(study: Study, seeds: int) -> float:
     """How many minutes a comparison takes."""
-    trainings = 5 * seeds - 1 + (1 + cost(RANDOM_UNITS)) * seeds
+    random_units = 1 + cost(RANDOM_UNITS) + study.run.config.refit
+    trainings = 5 * seeds - 1 + random_units * seeds
     return trainings * study.about["trained"]["seconds"] / 60
 
 
@@ -131,9 +133,10 @@ class _Comparison:
     def _best_of_random(self, rival: Rival, seed: int) -> Runner:
         """Random units race as the contenders of the study did."""
         key = f"random-{seed}"
+        choosing = replace(rival.base, refit=False)  # validation data choose among the units
         race = Race(
             self.study,
-            partial(self._runner, rival.base, seed, key),
+            partial(self._runner, choosing, seed, key),
             list(self._random_units(seed)),
             left=lambda: self.length * (1 + cost(RANDOM_UNITS)),
             useful=float("inf"),
@@ -142,7 +145,12 @@ class _Comparison:
             key=key,
             length=self.length,
         )
-        return race.run()
+        best = race.run()
+        if not rival.base.refit:
+            return best
+        runner = self._runner(rival.base, seed, key, refitted(best.contender), self.length)
+        runner.finish(0.0, self.length, 1, lambda runner: False)
+        return runner
 
     def _random_units(self, seed: int) -> Iterator[Contender]:
         space = UnitSpace(matrices=MATRICES)

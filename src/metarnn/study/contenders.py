@@ -104,6 +104,18 @@ def shortened(contender: Contender, length: float = 0.5) -> Contender:
     return replace(contender, name=f"{contender.name}, shorter", length=length)
 
 
+def refitted(contender: Contender, members: int = 1) -> Contender:
+    """Return the same contender, trained on training and validation data.
+
+    >>> refitted(GRU, members=3).name
+    'GRU, 3 members, refit'
+    """
+    several = {"members": members} if members > 1 else {}
+    name = f"{contender.name}, {members} members" if several else contender.name
+    settings = {**contender.settings, **several, "refit": True}
+    return replace(contender, name=f"{name}, refit", settings=settings)
+
+
 def _variant(best: Contender, factors: Mapping[str, float], length: float) -> Contender:
     """The same unit with other factors, named by them."""
     shown = {"lr": factors.get("lr", 1.0), "dropout": factors.get(DROPOUTS[0], 1.0)}

@@ -22,7 +22,7 @@ from metarnn.search import library
 from metarnn.study import account, setup
 from metarnn.study.contenders import PORTFOLIOS, Contender
 from metarnn.study.pace import seconds_per_update
-from metarnn.study.race import LEAST, Race
+from metarnn.study.race import Race
 from metarnn.study.runner import Runner
 from metarnn.study.stability import QUICK, instability
 from metarnn.study.study import LEARN, RACE, UNITS, Study, fingerprint, machine, versions
@@ -243,7 +243,6 @@ class _Learning:
     def _race(self, plain: Job[Any]) -> Race:
         per_epoch, name = float(getattr(plain.task, "batches_per_epoch", 0.0)), self.entry.name
         useful = max(setup.EPOCHS[name] * per_epoch, setup.UPDATES[name]) if per_epoch else inf
-        amount = plain.task.amount("valid")
         return Race(
             self.study,
             self._runner,
@@ -251,9 +250,8 @@ class _Learning:
             left=self._left,
             useful=useful,
             steps=self.options.steps,
-            least=setup.FEW if setup.few(name, plain.task) else LEAST,
-            floor=setup.resolution(name, plain.task),
-            validation=f"{min(amount, plain.task.enough):,} validation {setup.COUNTED[name]}",
+            judgement=setup.judgement(name, plain.task),
+            refit=setup.refit(name, plain.task, self.held_out),
             progress=self.show,
             unstable=self._unstable,
         )
@@ -285,8 +283,9 @@ class _Learning:
             progress=Contestant(self.show, f"{contender.name}:"),
         )
         runner.start()
-        places = self.study.about.get("contenders", {})
-        self.study.note(contenders={**places, contender.name: contender.folder})
+        if not contender.settings.get("refit"):  # its validation scores compare with none
+            places = self.study.about.get("contenders", {})
+            self.study.note(contenders={**places, contender.name: contender.folder})
         if not self.scoring:
             runner.time_validation()
             testing = runner.seconds_per_example() * runner.job.task.amount(self.held_out)
@@ -336,7 +335,7 @@ class _Learning:
             RULES * study.seconds if sampled else 0.0,  # all others are cached
             sampled=sampled,
         )  # fmt: skip
-        reason = next(d["reason"] for d in study.decisions if d["stage"] == "winner")
+        reasons = {each["stage"]: each["reason"] for each in study.decisions}
         measure = measure_of(task, scores)
         trained = (at.elapsed, at.step)
         study.note(
@@ -346,7 +345,16 @@ class _Learning:
             steps=at.step,
             trained={"seconds": round(at.elapsed, 1), "updates": at.step},
             seeds=[self.options.seed],
-            verdict=account.summary(winner.name, trained, scores, measure, where, reason, rules),
+            verdict=account.summary(
+                winner.name,
+                trained,
+                scores,
+                measure,
+                where,
+                reasons["winner"],
+                rules,
+                refit=winner.job.config.refit,
+            ),
             best=winner.name,
             best_run=f"{RACE}/{winner.contender.folder}",
         )

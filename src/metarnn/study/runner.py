@@ -73,7 +73,8 @@ class Runner:
             self.task, self.job.model, own, folder=self.folder, world=world, progress=progress
         )
         share = setup.AS_GOOD if setup.few(entry.name, self.job.task) else 0.0
-        self.trainer.margin = (setup.resolution(entry.name, self.job.task), share)
+        if not self.job.config.refit:
+            self.trainer.margin = (setup.resolution(entry.name, self.job.task), share)
 
     def _limits(self, end: float) -> dict[str, Any]:
         if self.updates:
@@ -98,6 +99,12 @@ class Runner:
     def best(self) -> float:
         """The best validation, by which its weights were kept."""
         return math.inf if self.failure else self.trainer.at.best
+
+    @property
+    def kept_at(self) -> float:
+        """When it had the weights that were kept."""
+        at = self.trainer.at
+        return self.spent * at.best_step / max(at.step, 1)
 
     def _time(self, at: Position) -> float:
         return float(at.step) if self.updates else at.elapsed

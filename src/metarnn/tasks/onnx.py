@@ -83,6 +83,9 @@ def without_step(model: nn.Module) -> str:
     return ""
 
 
+After = tuple[str, tuple[int | str, ...]]  # the name and the shape of a state after a step
+
+
 class _Writer:
     """A recurrent layer alone; subclasses say what is before and after it."""
 
@@ -145,11 +148,7 @@ class _Writer:
         x = self.input(b, "T", "B")
         lengths = b.input("lengths", ("B",), "int64")
         alive = write_alive(b, x, lengths)
-        y = b.add("Where", alive, self.enter(b, x), b.const(torch.zeros(1)))
-        y, alive, lengths = self.patched(b, y, alive, lengths)
-        for layer in self.layers:
-            y = write_layer(b, layer, y, Loop(alive, self.int8, GIVEN))
-        y = self.leave(b, y, lengths, alive)
+        y = self.read(b, x, lengths, alive)
         tried = {"x": self.example(11, 3), "lengths": torch.tensor([11, 4, 7])}
         if (times := self.times(11, 3)) is not None:
             tried["times"] = times
@@ -158,37 +157,49 @@ class _Writer:
         inputs = {name: value.numpy() for name, value in tried.items()}
         return Exported(b.model("sequence"), inputs, [told.numpy()])
 
+    def read(self, b: Builder, x: str, lengths: str, alive: str) -> str:
+        """The answer for whole sequences."""
+        y = b.add("Where", alive, self.enter(b, x), b.const(torch.zeros(1)))
+        y, alive, lengths = self.patched(b, y, alive, lengths)
+        for layer in self.layers:
+            y = write_layer(b, layer, y, Loop(alive, self.int8, GIVEN))
+        return self.leave(b, y, lengths, alive)
+
     def patched(self, b: Builder, y: str, alive: str, lengths: str) -> tuple[str, str, str]:
         return y, alive, lengths
 
-    @torch.no_grad()
-    def step(self) -> Exported:
-        b = Builder()
-        x = self.input(b, "B")
-        y, count = self.enter(b, x), 0
-        names: list[str] = []
-        after: list[tuple[str, tuple[int | str, ...]]] = []
+    def read_step(self, b: Builder, x: str, names: list[str], after: list[After]) -> str:
+        """The answer for one step; the names of states before and after it are added to lists."""
+        y = self.enter(b, x)
         for layer in self.layers:
             shapes = [(layer.num_layers, "B", n) for n in layer.state_sizes]
-            state = [b.input(f"state_{count + k}", shape) for k, shape in enumerate(shapes)]
+            state = [b.input(f"state_{len(names) + k}", shape) for k, shape in enumerate(shapes)]
             y, new = write_step(b, layer, y, state, self.int8, GIVEN)
             after += list(zip(new, shapes, strict=True))
-            names, count = names + state, count + len(state)
-        pools = [b.input(f"state_{count + k}", (1, "B", n)) for k, n in enumerate(self.carried)]
-        rows = [b.add("Squeeze", p, b.ints(0)) for p in pools]
-        y, new = self.pooled(b, y, rows)
+            names += state
+        sizes = list(enumerate(self.carried, len(names)))
+        pools = [b.input(f"state_{k}", (1, "B", n)) for k, n in sizes]
+        names += pools
+        y, new = self.pooled(b, y, [b.add("Squeeze", p, b.ints(0)) for p in pools])
         after += [
             (b.add("Unsqueeze", value, b.ints(0)), (1, "B", n))
             for value, n in zip(new, self.carried, strict=True)
         ]
-        y = self.leave(b, y, "", "")
+        return self.leave(b, y, "", "")
+
+    @torch.no_grad()
+    def step(self) -> Exported:
+        b = Builder()
+        names: list[str] = []
+        after: list[After] = []
+        y = self.read_step(b, self.input(b, "B"), names, after)
         first, second = self.example(3), self.example(3)
         _, state = self.answer_step(first, None)
         told, last = self.answer_step(second, state)
         b.output(y, "y", ("B", told.shape[-1]))
         for k, (value, shape) in enumerate(after):
             b.output(value, f"state_{k}_next", shape)
-        inputs = dict(zip([*names, *pools], (s.numpy() for s in self.flat(state)), strict=True))
+        inputs = dict(zip(names, (s.numpy() for s in self.flat(state)), strict=True))
         answers = [told.numpy(), *(s.numpy() for s in self.flat(last))]
         return Exported(b.model("step"), {"x": second.numpy(), **inputs}, answers)
 
@@ -227,6 +238,32 @@ class _Language(_Writer):
 
 class _Classifier(_Writer):
     """Numbers or characters -> logits."""
+
+    @property
+    def others(self) -> list[_Classifier]:
+        """Writers of the other members."""
+        writers = [_Classifier(other) for other in self.model.others]
+        for writer in writers:
+            writer.int8 = self.int8
+        return writers
+
+    def read(self, b: Builder, x: str, lengths: str, alive: str) -> str:
+        first = super().read(b, x, lengths, alive)
+        return self.mean(b, [first, *(o.read(b, x, lengths, alive) for o in self.others)])
+
+    def read_step(self, b: Builder, x: str, names: list[str], after: list[After]) -> str:
+        first = super().read_step(b, x, names, after)
+        return self.mean(b, [first, *(o.read_step(b, x, names, after) for o in self.others)])
+
+    def mean(self, b: Builder, logits: list[str]) -> str:
+        """The logits of the mean probabilities of all members."""
+        if len(logits) == 1:
+            return logits[0]
+        if self.model.scheme.kind == "multi":
+            p = b.add("Mean", *(b.add("Sigmoid", each) for each in logits))
+            q = b.add("Mean", *(b.add("Sigmoid", b.add("Neg", each)) for each in logits))
+            return b.add("Sub", b.add("Log", p), b.add("Log", q))
+        return b.add("Log", b.add("Mean", *(b.add("Softmax", each, axis=-1) for each in logits)))
 
     @property
     def layers(self) -> Sequence[Recurrent]:
@@ -273,7 +310,9 @@ class _Classifier(_Writer):
         return self.model(x, lengths, times)
 
     def flat(self, state: Any) -> list[Tensor]:
-        return [*super().flat(state[0]), *state[1]]
+        states = state if self.others else (state,)
+        flat = super().flat
+        return [part for layers, pool in states for part in (*flat(layers), *pool)]
 
     @property
     def carried(self) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor, nn
 
@@ -88,7 +88,8 @@ class Task(Protocol):
     where that is not the first of its scores. `simple_rules(split, seconds)` gives the rules that
     a model must beat, see `tasks.rules`. `amount(split)` counts what a split is scored on (tokens,
     pairs, examples, windows), of which `enough` rank two models; `sampled(split, most)` is the same
-    task with a fixed sample of at most so many in that split.
+    task with a fixed sample of at most so many in that split. One that has `refit` trains on the
+    validation data as well: its last weights are kept, whatever their validation score.
     """
 
     def batches(self, shard: Shard) -> Batches:
@@ -105,3 +106,17 @@ class Task(Protocol):
     def evaluate(self, model: nn.Module, split: str = "valid") -> dict[str, float]:
         """Exact scores on a split. The first is the one to make small."""
         ...
+
+
+T = TypeVar("T")
+
+
+def trained_alike(small: T, task: T) -> T:
+    """The task of a sample, which trains on what the task of all trains on.
+
+    Both are tasks with `refit`, whose training data, where that is set, have the validation data
+    in them: all of those, not the sample.
+    """
+    if task.refit:  # type: ignore[attr-defined]
+        small.__dict__["training"] = task.training  # type: ignore[attr-defined]
+    return small

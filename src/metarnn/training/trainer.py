@@ -107,7 +107,7 @@ class Trainer:
         self.parameters = {n: w for n, w in self.model.named_parameters() if w.requires_grad}
         self.average = Average(self.model, settings.ema or None)
         # Above the lowest validation score, within which later weights are kept, and as a share.
-        self.margin = (0.0, 0.0)
+        self.margin = (math.inf if getattr(task, "refit", False) else 0.0, 0.0)
         self.at = Position()
         self.guard, self.interruption = Guard(), Interruption()
         self.metrics = Metrics(None)

@@ -22,6 +22,7 @@ from metarnn.tasks.classification import (
 from metarnn.tasks.classification.examples import divided
 from metarnn.tasks.classification.task import collate, decode_ctc
 from metarnn.tasks.pretrained import from_pretrained, save_pretrained
+from metarnn.tasks.session import Session
 from metarnn.tasks.task import Shard
 
 pytestmark = pytest.mark.medium
@@ -164,3 +165,45 @@ def test_digits_are_learned_in_seconds():
     model = build_model(data.scheme, ClassifierOptions(width=48, dropout=0.1))
     Trainer(task, model, Settings(batch=32, steps=400, lr=3e-3, schedule="cosine")).fit()
     assert task.evaluate(model.eval(), "test")["accuracy"] > 0.97
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes", "tones"])
+def test_members_answer_with_the_mean_of_their_probabilities(name):
+    data, model = small(name, members=3)
+    part = data["train"]
+    together = predict(model, part)
+    alone = []
+    for member in model.members:
+        one = build_model(data.scheme, ClassifierOptions(width=6)).eval()
+        own = {k: v for k, v in member.state_dict().items() if not k.startswith("others.")}
+        one.load_state_dict(own)
+        alone.append(predict(one, part))
+    for k, answer in enumerate(together):
+        np.testing.assert_allclose(answer, np.mean([each[k] for each in alone], 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["digits", "shapes", "tones"])
+def test_each_member_learns_by_itself(name):
+    """The gradient of each is a third of the one it has alone."""
+    data, model = small(name, members=3)
+    task = ClassificationTask(data, batch=8)
+    batch = next(task.batches(Shard()))
+    task.loss(model, batch).value.backward()
+    one = build_model(data.scheme, ClassifierOptions(width=6)).eval()
+    one.load_state_dict(model.others[1].state_dict())
+    task.loss(one, batch).value.backward()
+    torch.testing.assert_close(3 * model.others[1].head.weight.grad, one.head.weight.grad)
+
+
+def test_members_that_are_fed_step_by_step_each_carry_their_state():
+    data, model = small("digits", members=3, bidirectional=False)
+    batch = collate(data["train"], np.arange(5))
+    session, whole = Session(model), torch.full((5,), 8)
+    for t in range(8):
+        answer = session.feed(batch.x[t])
+    torch.testing.assert_close(answer, model(batch.x[:8], whole))
+
+
+def test_members_are_refused_where_labels_have_no_places():
+    with pytest.raises(ValueError, match="members"):
+        small("morse", members=2)

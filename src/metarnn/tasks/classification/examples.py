@@ -55,6 +55,14 @@ class Part:
         return Part(tuple(self.x[k] for k in numbers), tuple(self.y[k] for k in numbers), times)
 
 
+def joined(first: Part, second: Part) -> Part:
+    """The examples of both."""
+    times = None
+    if first.times is not None and second.times is not None:
+        times = first.times + second.times
+    return Part(first.x + second.x, first.y + second.y, times)
+
+
 @dataclass(frozen=True)
 class Scheme:
     """What a model must know of its data, learned from the training examples alone.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from metarnn.cells import check
 from metarnn.layers.dropout import keep
@@ -18,6 +20,7 @@ from metarnn.tasks.typed import typed
 from metarnn.tasks.unit import Make
 
 STEPS = 160  # auto: the fewest steps to a row with which the longest sequence has at most so many
+MOST_MEMBERS = 100
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,15 @@ class ClassifierOptions(StackOptions):
         bidirectional: read from both ends; off for a model that is fed step by step
         patch: so many steps are read at once, where there is one label for all; 0 chooses by length
         embedding: width of characters' embeddings, for texts
+        members: how many classifiers to train side by side, from different starts; the mean of
+            their probabilities is the answer
     """
 
     pool: Literal["last", "mean", "max", "attention"] = "attention"
     bidirectional: bool = True
     patch: int = 0
     embedding: int = 32
+    members: int = 1
 
 
 class Classifier(nn.Module):
@@ -77,6 +83,16 @@ class Classifier(nn.Module):
             Pool(options.pool, width, bidirectional=options.bidirectional) if whole else None
         )
         self.head = nn.Linear(width, len(scheme.classes) + (scheme.kind == "ctc"))
+        others = check.size("members", options.members, most=MOST_MEMBERS) - 1
+        if others and scheme.kind == "ctc":
+            why = "each member places the labels of a sequence at steps of its own"
+            check.refuse("members", options.members, f"1: {why}")
+        alone = replace(options, members=1)
+        self.others = nn.ModuleList(Classifier(scheme, alone, unit) for _ in range(others))
+
+    @property
+    def members(self) -> list[Classifier]:
+        return [self, *(cast(Classifier, other) for other in self.others)]
 
     @property
     def features_size(self) -> int:
@@ -110,6 +126,23 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
         """Logits [B, K], or [T, B, K] for an answer a step."""
+        return self._mean(self.each(x, lengths, times))
+
+    def each(self, x: Tensor, lengths: Tensor, times: Tensor | None = None) -> Tensor:
+        """The logits of each member, [M, B, K] or [M, T, B, K]."""
+        return torch.stack([member._logits(x, lengths, times) for member in self.members])
+
+    def _mean(self, logits: Tensor) -> Tensor:
+        """The logits of the mean probabilities of the members, [M, …] -> […]."""
+        if len(logits) == 1:
+            return logits[0]
+        if self.scheme.kind == "multi":
+            holds, fails = (F.logsigmoid(by * logits).logsumexp(0) for by in (1, -1))
+            return holds - fails  # log p̄ - log(1 - p̄)
+        return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
+
+    def _logits(self, x: Tensor, lengths: Tensor, times: Tensor | None) -> Tensor:
+        """The logits of this member alone."""
         lengths = lengths.to(x.device)
         alive = torch.arange(len(x), device=x.device).unsqueeze(1) < lengths
         f = self.features(x, times).masked_fill(~alive.unsqueeze(-1), 0)
@@ -124,6 +157,14 @@ class Classifier(nn.Module):
 
     def step(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """One more step of each sequence, x [B, C] or characters [B]: logits [B, K] so far."""
+        if self.others:
+            states = (None,) * len(self.members) if state is None else state
+            pairs = [member._step(x, s) for member, s in zip(self.members, states, strict=True)]
+            logits, after = zip(*pairs, strict=True)
+            return self._mean(torch.stack(logits)), after
+        return self._step(x, state)
+
+    def _step(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         if self.scheme.missing or self.scheme.timed or self.options.patch > 1:
             why = "of a model with patch=1, and without missing values and times"
             check.refuse("step", f"patch={self.options.patch}", why)

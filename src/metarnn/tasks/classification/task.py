@@ -14,13 +14,13 @@ from torch.nn import functional as F
 
 from metarnn.cells import check
 from metarnn.tasks.classification import metrics
-from metarnn.tasks.classification.examples import Dataset, Part
+from metarnn.tasks.classification.examples import Dataset, Part, joined
 from metarnn.tasks.classification.model import Classifier
 from metarnn.tasks.classification.rules import rule_set
 from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.shuffle import ShuffledBatches
 from metarnn.tasks.split import Piece, spread
-from metarnn.tasks.task import Loss, Measure, Shard
+from metarnn.tasks.task import Loss, Measure, Shard, trained_alike
 from metarnn.tasks.watch import counted
 
 
@@ -79,6 +79,7 @@ class ClassificationTask:
     batch          sequences of a batch, over all processes
     class_weights  "balanced": a class counts as much as any other, however rare
     seed           of the order of examples
+    refit          train on the validation examples as well
     """
 
     data: Dataset
@@ -86,6 +87,7 @@ class ClassificationTask:
     class_weights: Literal["none", "balanced"] = "none"
     seed: int = 0
     evaluation_batch: int = 128
+    refit: bool = False
     enough: ClassVar[int] = 1000
 
     def __post_init__(self) -> None:
@@ -114,14 +116,22 @@ class ClassificationTask:
     def sampled(self, split: str, most: int) -> ClassificationTask:
         """The same task with a sample of at most so many examples in a split."""
         chosen = self.data[split].take(spread(len(self.data[split]), most))
-        return replace(self, data=replace(self.data, parts={**self.data.parts, split: chosen}))
+        small = replace(self, data=replace(self.data, parts={**self.data.parts, split: chosen}))
+        return trained_alike(small, self)
+
+    @cached_property
+    def training(self) -> Part:
+        """The examples to train on."""
+        parts = self.data.parts
+        both = self.refit and "valid" in parts
+        return joined(parts["train"], parts["valid"]) if both else self.data["train"]
 
     @property
     def batches_per_epoch(self) -> float:
-        return len(self.data["train"]) / self.batch
+        return len(self.training) / self.batch
 
     def batches(self, shard: Shard) -> ShuffledBatches[Batch]:
-        part = self.data["train"]
+        part = self.training
         return ShuffledBatches(
             len(part), self.batch, lambda ks: collate(part, ks), seed=self.seed, shard=shard
         )
@@ -130,7 +140,7 @@ class ClassificationTask:
     def weights(self) -> Tensor | None:
         """What each class counts: n / (K n_k); for several labels, what a label that holds counts
         beside one that does not: (n - n_k) / n_k."""
-        kind, y = self.data.scheme.kind, self.data["train"].y
+        kind, y = self.data.scheme.kind, self.training.y
         if self.class_weights == "none" or kind == "ctc":
             return None
         if kind == "multi":
@@ -143,16 +153,17 @@ class ClassificationTask:
     def loss(self, model: nn.Module, batch: Batch, carried: Any = None) -> Loss:
         batch = batch.to(next(model.parameters()).device)
         assert batch.y is not None
-        logits = model(batch.x, batch.lengths, batch.times).float()
+        assert isinstance(model, Classifier)
+        logits = model.each(batch.x, batch.lengths, batch.times).float()
+        y = batch.y.expand(len(logits), *batch.y.shape)  # every member learns by itself
         kind = self.data.scheme.kind
         weights = None if self.weights is None else self.weights.to(logits.device)
         if kind == "multi":
-            value = F.binary_cross_entropy_with_logits(logits, batch.y, pos_weight=weights)
+            value = F.binary_cross_entropy_with_logits(logits, y, pos_weight=weights)
             return Loss(value, len(batch.lengths))
         if kind == "ctc":
-            return Loss(_ctc(logits, batch).mean(), len(batch.lengths))
-        flat, wanted = logits.flatten(0, -2), batch.y.flatten()
-        value = F.cross_entropy(flat, wanted, weights, ignore_index=-1)
+            return Loss(_ctc(logits[0], batch).mean(), len(batch.lengths))
+        value = F.cross_entropy(logits.flatten(0, -2), y.flatten(), weights, ignore_index=-1)
         return Loss(value, int((batch.y >= 0).sum()) if kind == "tags" else len(batch.lengths))
 
     def simple_rules(self, split: str, seconds: float) -> RuleSet:

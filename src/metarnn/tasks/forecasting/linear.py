@@ -5,7 +5,7 @@ NLinear (Zeng et al. 2023), solved exactly. Series that are forecast together se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -24,9 +24,27 @@ def shape(scheme: Scheme) -> tuple[int, int]:
     return channels * scheme.lookback + 1, channels * scheme.horizon
 
 
-def fit(windows: Windows) -> Tensor:
+def fit(windows: Windows, training: Windows | None = None) -> Tensor:
     """The weights by ridge regression over all training windows, with the penalty (a share of their
-    number) that is best on the validation windows."""
+    number) that is best on the validation windows.
+
+    Args:
+        windows: that the penalty is chosen on
+        training: whose training windows the weights are then solved on, where those are others
+    """
+    solve = _solver(windows)
+    stride = max(windows.scheme.horizon // 4, 1)
+    held = list(_rows(windows, "valid", stride))
+    errors = {
+        penalty: sum(float((x @ solve(penalty) - y).square().nansum()) for x, y in held)
+        for penalty in PENALTIES
+    }
+    best = min(errors, key=errors.__getitem__)
+    return (solve if training is None else _solver(training))(best)
+
+
+def _solver(windows: Windows) -> Callable[[float], Tensor]:
+    """The weights for any penalty, by one decomposition: (XᵀX + penalty·n)⁻¹ XᵀY."""
     gram = cross = None
     count = 0
     for x, y in _rows(windows, "train"):
@@ -39,15 +57,7 @@ def fit(windows: Windows) -> Tensor:
     assert cross is not None
     values, vectors = torch.linalg.eigh(gram)
     rotated = vectors.T @ cross
-    stride = max(windows.scheme.horizon // 4, 1)
-    held = list(_rows(windows, "valid", stride))
-    best, lowest = rotated, torch.inf
-    for penalty in PENALTIES:
-        weight = vectors @ (rotated / (values.clamp(min=0) + penalty * count).unsqueeze(1))
-        error = sum(float((x @ weight - y).square().nansum()) for x, y in held)
-        if error < lowest:
-            best, lowest = weight, error
-    return best
+    return lambda p: vectors @ (rotated / (values.clamp(min=0) + p * count).unsqueeze(1))
 
 
 def apply(weight: Tensor, window: Window) -> Tensor:

@@ -125,10 +125,10 @@ class Forecaster(nn.Module):
         others = check.size("members", options.members, most=MOST_MEMBERS) - 1
         self.others = nn.ModuleList(Forecaster(scheme, alone, unit) for _ in range(others))
 
-    def start(self, windows: Windows) -> None:
-        """Solve the linear part, before training."""
+    def start(self, windows: Windows, training: Windows | None = None) -> None:
+        """Solve the linear part before training, as `linear.fit` does."""
         if self.linear is not None:
-            self.linear.copy_(fit(windows))
+            self.linear.copy_(fit(windows, training))
             for other in self.members[1:]:
                 assert other.linear is not None
                 other.linear.copy_(self.linear)

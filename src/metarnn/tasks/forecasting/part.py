@@ -1,4 +1,4 @@
-"""The training windows cut in two, for what must not be learned from the same time."""
+"""The training windows cut in two, or joined with those of the validation time."""
 
 from __future__ import annotations
 
@@ -36,3 +36,20 @@ def parted(windows: Windows, share: float) -> tuple[Windows, Windows]:
         for split in ("train", "valid"):
             each.origins(split)  # refused now where there is none
     return first, second
+
+
+def joined(windows: Windows) -> Windows:
+    """The same windows, whose `train` reaches to the end of the validation time.
+
+    >>> from metarnn.tasks.forecasting import load
+    >>> windows = load("lorenz", horizon=4)
+    >>> [len(each.origins("train")) for each in (windows, joined(windows))]
+    [2764, 3164]
+    """
+    windows.origins("valid")  # refused where there is none
+    longer = copy.copy(windows)
+    longer.__dict__.pop("_origins", None)
+    longer.parts = [
+        {**parts, "train": (parts["train"][0], parts["valid"][1])} for parts in windows.parts
+    ]
+    return longer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +15,13 @@ from metarnn.tasks.forecasting.baselines import Baseline
 from metarnn.tasks.forecasting.likelihoods import LEVELS
 from metarnn.tasks.forecasting.metrics import Scores
 from metarnn.tasks.forecasting.model import Forecaster
+from metarnn.tasks.forecasting.part import joined
 from metarnn.tasks.forecasting.rules import rule_set
 from metarnn.tasks.forecasting.windows import SPLITS, Window, Windows
 from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.shuffle import ShuffledBatches
 from metarnn.tasks.split import Piece
-from metarnn.tasks.task import Loss, Shard
+from metarnn.tasks.task import Loss, Shard, trained_alike
 from metarnn.tasks.watch import counted
 
 VALIDATION = 2000  # windows are enough to compare one validation with the next
@@ -42,6 +44,7 @@ class ForecastingTask:
     batch    windows of a batch, over all processes
     seed     of their order
     stride   steps from one origin of a back-test to the next; validations have fewer
+    refit    train on the validation time as well
     """
 
     windows: Windows
@@ -49,11 +52,17 @@ class ForecastingTask:
     seed: int = 0
     stride: int = 1
     evaluation_batch: int = 512
+    refit: bool = False
     enough: ClassVar[int] = 1000
+
+    @cached_property
+    def training(self) -> Windows:
+        """The windows to train on, as their `train`."""
+        return joined(self.windows) if self.refit else self.windows
 
     @property
     def batches_per_epoch(self) -> float:
-        return len(self.windows.origins("train")) / self.batch
+        return len(self.training.origins("train")) / self.batch
 
     def contents(self) -> dict[str, Iterator[Piece]]:
         """The steps of each split, for `Split.of`."""
@@ -73,10 +82,10 @@ class ForecastingTask:
     def sampled(self, split: str, most: int) -> ForecastingTask:
         """The same task with a sample of at most so many windows in a split."""
         windows = self.windows.sampled(split, most, self.stride_of(split))
-        return replace(self, windows=windows, stride=1)
+        return trained_alike(replace(self, windows=windows, stride=1), self)
 
     def batches(self, shard: Shard) -> ShuffledBatches[Window]:
-        origins = self.windows.origins("train")
+        origins = self.training.origins("train")
         return ShuffledBatches(
             len(origins),
             self.batch,

@@ -1,4 +1,4 @@
-"""The training text cut in two, for what must not be learned from the same text."""
+"""Parts of a text: the training text cut in two or joined with another, samples."""
 
 from __future__ import annotations
 
@@ -72,3 +72,14 @@ def pieces(split: Split, most: int, count: int) -> Split:
     bounds = np.arange(len(starts) + 1) * length
     unknown = int(np.count_nonzero(values == UNK)) if split.unknown else 0
     return Split(Tokens(values, bounds), tuple(f"sample {k}" for k in range(len(starts))), unknown)
+
+
+def joined(first: Tokens, second: Tokens) -> Tokens:
+    """The documents of both, one after the other.
+
+    >>> begin, end = Tokens(np.arange(4), np.array([0, 4])), Tokens(np.arange(3), np.array([0, 3]))
+    >>> joined(begin, end).bounds.tolist()
+    [0, 4, 7]
+    """
+    values = np.concatenate([first.values, second.values])
+    return Tokens(values, np.concatenate([first.bounds, len(first) + second.bounds[1:]]))

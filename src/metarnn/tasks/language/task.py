@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
@@ -14,11 +15,12 @@ from metarnn.tasks.language.batches import Batch, RandomBatches, SequentialBatch
 from metarnn.tasks.language.corpus import Corpus
 from metarnn.tasks.language.evaluation import dynamic_score, score, summary
 from metarnn.tasks.language.model import detached, restart
-from metarnn.tasks.language.part import pieces
+from metarnn.tasks.language.part import joined, pieces
 from metarnn.tasks.language.rules import rule_set
+from metarnn.tasks.language.tokens import Tokens
 from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.split import Piece
-from metarnn.tasks.task import Loss, Shard
+from metarnn.tasks.task import Loss, Shard, trained_alike
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class LanguageTask:
     seed            of everything that is drawn
     warn            log the documents on which a model diverged; not of a sample, whose pieces are
                     too short to tell
+    refit           train on the validation text as well
     """
 
     corpus: Corpus
@@ -59,6 +62,7 @@ class LanguageTask:
     seed: int = 0
     evaluation_batch: int = 64
     warn: bool = True
+    refit: bool = False
     enough: ClassVar[int] = 40_000
 
     def __post_init__(self) -> None:
@@ -70,9 +74,15 @@ class LanguageTask:
     def tokens_per_batch(self) -> int:
         return self.batch * self.length
 
+    @cached_property
+    def training(self) -> Tokens:
+        """The text to train on."""
+        train = self.corpus["train"].tokens
+        return joined(train, self.corpus["valid"].tokens) if self.refit else train
+
     @property
     def batches_per_epoch(self) -> float:
-        return len(self.corpus["train"].tokens) / self.tokens_per_batch
+        return len(self.training) / self.tokens_per_batch
 
     def contents(self) -> dict[str, Iterator[Piece]]:
         """The tokens of each split, for `Split.of`."""
@@ -90,10 +100,11 @@ class LanguageTask:
         it, read side by side, each as a document of its own."""
         corpus = self.corpus
         splits = corpus.splits | {split: pieces(corpus[split], most, self.evaluation_batch)}
-        return replace(self, corpus=replace(corpus, splits=splits), warn=False)
+        small = replace(self, corpus=replace(corpus, splits=splits), warn=False)
+        return trained_alike(small, self)
 
     def batches(self, shard: Shard) -> SequentialBatches | RandomBatches:
-        tokens = self.corpus["train"].tokens
+        tokens = self.training
         if self.sampling == "random":
             return RandomBatches(tokens, self.batch, self.length, seed=self.seed, shard=shard)
         return SequentialBatches(

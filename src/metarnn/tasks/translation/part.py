@@ -1,4 +1,4 @@
-"""The training pairs cut in two, for what must not be learned from the same pairs."""
+"""The training pairs cut in two, or joined with those for validation."""
 
 from __future__ import annotations
 
@@ -40,3 +40,11 @@ def some(split: Split, numbers: list[int]) -> Split:
         [split.pairs.source[k] for k in numbers], [split.pairs.target[k] for k in numbers]
     )
     return Split(texts, [split.source[k] for k in numbers], [split.target[k] for k in numbers])
+
+
+def joined(first: Split, second: Split) -> Split:
+    """The pairs of both."""
+    texts = Pairs(
+        first.pairs.source + second.pairs.source, first.pairs.target + second.pairs.target
+    )
+    return Split(texts, [*first.source, *second.source], [*first.target, *second.target])

@@ -6,6 +6,7 @@ import importlib.util
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,12 +17,12 @@ from metarnn.decoding import Search
 from metarnn.gradients.forcing import Schedule, mix
 from metarnn.tasks.rules import RuleSet
 from metarnn.tasks.split import Piece, spread
-from metarnn.tasks.task import Loss, Measure, Shard
+from metarnn.tasks.task import Loss, Measure, Shard, trained_alike
 from metarnn.tasks.translation import metrics
 from metarnn.tasks.translation.batches import Batch, BucketedBatches, make_batch
 from metarnn.tasks.translation.corpus import ParallelCorpus, Split
 from metarnn.tasks.translation.model import EncoderDecoder, Feed
-from metarnn.tasks.translation.part import some
+from metarnn.tasks.translation.part import joined, some
 from metarnn.tasks.translation.rules import rule_set
 from metarnn.tasks.translation.translate import Translation, translate
 from metarnn.tasks.watch import counted
@@ -50,6 +51,7 @@ class TranslationTask:
                whose `error`, 1 less the score, is then the first figure
     quick      validations tell no more than nll and perplexity, for which nothing is translated;
                with select="nll"
+    refit      train on the validation pairs as well
     """
 
     corpus: ParallelCorpus
@@ -63,6 +65,7 @@ class TranslationTask:
     seed: int = 0
     evaluation_batch: int = 64
     quick: bool = False
+    refit: bool = False
     enough: ClassVar[int] = 500
 
     def __post_init__(self) -> None:
@@ -81,9 +84,15 @@ class TranslationTask:
             return Measure("nll", plain=0.75)
         return Measure(self.select, large=True, plain=10.0 if self.select == "bleu" else 0.1)
 
+    @cached_property
+    def training(self) -> Split:
+        """The pairs to train on."""
+        train = self.corpus["train"]
+        return joined(train, self.corpus["valid"]) if self.refit else train
+
     @property
     def batches_per_epoch(self) -> float:
-        return len(self.corpus["train"]) // self.batch
+        return len(self.training) // self.batch
 
     def contents(self) -> dict[str, Iterator[Piece]]:
         """The pairs of each split, for `Split.of`."""
@@ -97,10 +106,10 @@ class TranslationTask:
         """The same task with a sample of at most so many pairs in a split."""
         chosen = some(self.corpus[split], spread(len(self.corpus[split]), most))
         splits = self.corpus.splits | {split: chosen}
-        return replace(self, corpus=replace(self.corpus, splits=splits))
+        return trained_alike(replace(self, corpus=replace(self.corpus, splits=splits)), self)
 
     def batches(self, shard: Shard) -> BucketedBatches:
-        return BucketedBatches(self.corpus["train"], self.batch, seed=self.seed, shard=shard)
+        return BucketedBatches(self.training, self.batch, seed=self.seed, shard=shard)
 
     def loss(self, model: nn.Module, batch: Batch, carried: Any = None) -> Loss:
         truth = 1.0

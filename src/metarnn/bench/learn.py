@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import torch
+
 from metarnn.study.study import Study
 from metarnn.training.metrics import read_lines
 from metarnn.training.progress import Progress
@@ -20,6 +22,11 @@ EMBEDDED = ("pydoc", "stdlib", "dates", "numbers", "digits", "shapes", "morse", 
 UNITS = ("gru", "lstm")
 # What a study decides about its data; the rivals get the same.
 SHARED = ("split", "horizon", "lookback", "source", "target", "targets", "series", "labels")
+
+
+# A smaller loss counts as this: the ratio of losses of 1e-5 and 1e-7 says nothing of models that
+# are both right.
+FLOOR = 1e-3
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Regret:
     @property
     def regret(self) -> float:
         """The loss of `learn` over that of the better unit: below 1 it wins."""
-        return self.learn / min(self.units.values())
+        return max(self.learn, FLOOR) / max(min(self.units.values()), FLOOR)
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "regret": self.regret}
@@ -71,7 +78,11 @@ def measure(
         _run("learn", *([] if resume else [data]), "--task", task, *clock,
              "--out", str(study_path), *resume)  # fmt: skip
     study = Study.load(study_path)
-    metric = next(iter(study.scores))
+    metric, split = next(iter(study.scores)), study.about["split"]
+    loss = study.scores[metric]
+    if "sample" in study.about:  # its rivals are scored on all held-out data
+        with torch.no_grad():
+            loss = study.job.task.evaluate(study.model, split)[metric]
     losses = {}
     for unit in UNITS:
         run = place / unit
@@ -80,10 +91,10 @@ def measure(
             resume = ["--resume"] if (run / "config.toml").exists() else []
             _run("train", study.task, "--cell", unit, "--out", str(run), *resume, *clock,
                  "--steps", "0", *_shared(study))  # fmt: skip
-        losses[unit] = _loss(run, f"{study.about['split']}_{metric}")
+        losses[unit] = _loss(run, f"{split}_{metric}")
     spent = float(study.about["seconds"])
-    return Regret(Path(data).name, study.task, seed, minutes, metric, study.scores[metric],
-                  losses, study.best, spent)  # fmt: skip
+    name = Path(data).name
+    return Regret(name, study.task, seed, minutes, metric, loss, losses, study.best, spent)
 
 
 def _shared(study: Study) -> Iterator[str]:

@@ -71,6 +71,8 @@ PORTFOLIOS: Mapping[str, Sequence[Contender]] = {
     "forecasting": (
         GRU,
         LSTM,
+        Contender("GRU of 256, 2 members", {"cell": "gru", "width": 256, "members": 2}),
+        Contender("GRU of 128, 4 members", {"cell": "gru", "width": 128, "members": 4}),
         Contender("Mogrifier-GRU", {"cell": f"{MOGRIFIER}gru"}),
         Contender("GRU with generated weights", {"cell": f"{META}gru"}),
     ),

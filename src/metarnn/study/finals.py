@@ -18,6 +18,7 @@ PATIENCE = 0.3  # of a training without a better validation, after which it has 
 # the learning rate falls before they overfit.
 SHORTENED = 1.5
 VARIANTS = 6  # that are tried at most
+ENOUGH = 0.8  # of the length of a refit, with less than which there is none
 
 
 class Finals:
@@ -215,10 +216,11 @@ class Finals:
         plan: dict[str, Any] | None = self.plan.get("refit")
         if plan is None:
             length = refit.ratio * best.kept_at
-            members = min(int(course.left() / (MARGIN * length)), refit.members)
-            if members < 1:
+            room = course.left() / MARGIN
+            members = min(round(room / length), refit.members)
+            if members < 1 or room < ENOUGH * length:
                 return best
-            end = members * length
+            end = min(members * length, room)
             plan = self.plan["refit"] = {"of": best.name, "members": members, "end": end}
             course.study.note()
         members, end = plan["members"], plan["end"]

@@ -188,19 +188,18 @@ def test_each_member_learns_by_itself(name):
     data, model = small(name, members=3)
     task = ClassificationTask(data, batch=8)
     batch = next(task.batches(Shard()))
-    task.loss(model, batch).value.backward()
-    one = build_model(data.scheme, ClassifierOptions(width=6)).eval()
-    one.load_state_dict(model.others[1].state_dict())
-    task.loss(one, batch).value.backward()
-    torch.testing.assert_close(3 * model.others[1].head.weight.grad, one.head.weight.grad)
+    one, last = build_model(data.scheme, ClassifierOptions(width=6)).eval(), model.members[2]
+    one.load_state_dict(last.state_dict())
+    (together,) = torch.autograd.grad(task.loss(model, batch).value, [last.head.weight])
+    (alone,) = torch.autograd.grad(task.loss(one, batch).value, [one.head.weight])
+    torch.testing.assert_close(3 * together, alone)
 
 
 def test_members_that_are_fed_step_by_step_each_carry_their_state():
     data, model = small("digits", members=3, bidirectional=False)
     batch = collate(data["train"], np.arange(5))
     session, whole = Session(model), torch.full((5,), 8)
-    for t in range(8):
-        answer = session.feed(batch.x[t])
+    *_, answer = (session.feed(x) for x in batch.x[:8])
     torch.testing.assert_close(answer, model(batch.x[:8], whole))
 
 

@@ -104,11 +104,13 @@ def learning(every: Sequence[Materials]) -> Section | None:
         return _learning_of_units(every[0])
     several = len(every) > 1
     plots = []
-    for name in [n for n in _scored(every) if n not in NO_SCORES][:SHOWN_CURVES]:
+    # A refit was trained on its validation data: those scores say nothing.
+    judged = [found for found in every if not found.config.get("refit")]
+    for name in [n for n in _scored(judged) if n not in NO_SCORES][:SHOWN_CURVES]:
         lines = {}
-        for k, found in enumerate(every):
+        for found in judged:
             lines[found.name if several else "validation"] = Line(
-                found.curve(f"valid_{name}"), colour=k
+                found.curve(f"valid_{name}"), colour=every.index(found)
             )
             if name == "nll" and not several:
                 lines["training"] = Line(found.curve("nll"), colour=7, dashed=True)
@@ -216,7 +218,7 @@ def decisions(found: Materials) -> Section | None:
     ]
     if not rows:
         return None
-    return Section("decisions", "Decisions", table(list(names), rows, "decisions"))
+    return Section("decisions", "Decisions", table(list(names), rows, "decisions", cls="plain"))
 
 
 def speed(every: Sequence[Materials], engines: Mapping[str, str]) -> Section | None:

@@ -32,6 +32,8 @@ def models():
         model = build_classifier(replace(SCHEME, kind=kind), options)
         yield pytest.param(model, True, id=f"three members, {kind}")
     yield pytest.param(build_model(20, ModelOptions(width=8, layers=2, embedding=4)), True, id="lm")
+    adaptive = ModelOptions(width=16, embedding=4, cutoffs=(4, 10))
+    yield pytest.param(build_model(20, adaptive), True, id="adaptive softmax")
 
 
 @pytest.mark.parametrize(("model", "streams"), list(models()))

@@ -33,3 +33,27 @@ def test_a_text_is_divided_as_metarnn_train_divides_it(tmp_path):
     entry = tasks.find("lm")
     base = configured(entry, look(str(path)), Options())
     assert base.split == entry.kind().split
+
+
+@pytest.mark.parametrize(("passes", "share"), [(0.5, 0.0), (5.5, 0.5), (10.0, 1.0), (100.0, 1.0)])
+def test_data_that_are_read_once_need_no_dropout(passes, share):
+    entry = tasks.find("lm")
+    base = configured(entry, look("pydoc"), Options())
+    chosen = setup.regularised("lm", base, passes)
+    assert base.output_dropout > 0
+    assert chosen.output_dropout == pytest.approx(share * base.output_dropout)
+    assert chosen.input_dropout == pytest.approx(share * base.input_dropout)
+
+
+def test_windows_of_series_overlap_so_that_their_dropout_stays():
+    """A single pass over windows reads each value many times."""
+    base = configured(tasks.find("forecasting"), look("sunspots"), Options())
+    assert base.dropout > 0
+    assert setup.regularised("forecasting", base, 0.5).dropout == base.dropout
+
+
+def test_a_large_vocabulary_has_an_adaptive_softmax_on_a_cpu():
+    base = configured(tasks.find("lm"), look("pydoc"), Options())
+    assert setup.for_vocabulary(base, 10_000, "cpu").cutoffs == (1000, 4000)
+    assert setup.for_vocabulary(base, 10_000, "cuda").cutoffs == ()
+    assert setup.for_vocabulary(base, 100, "cpu").cutoffs == ()

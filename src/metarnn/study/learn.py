@@ -202,6 +202,9 @@ class _Learning:
         begun = "race" in study.about
         with study.stage("data"):
             self.data = self.entry.load(self.base, None, self.show)
+            if not begun and self.entry.name == "lm":
+                size, device = len(self.data.vocabulary), self.world.device.type
+                self.base = setup.for_vocabulary(self.base, size, device)
             plain = self.entry.job(self.base, self.data)
             if not begun:
                 self._regularise(plain)

@@ -21,6 +21,7 @@ from metarnn.tasks.forecasting.likelihoods import LEVELS
 from metarnn.tasks.forecasting.onnx import write_forecaster
 from metarnn.tasks.forecasting.windows import Window
 from metarnn.tasks.language import LanguageModel
+from metarnn.tasks.language.onnx import write_adaptive_softmax
 from metarnn.tasks.translation import EncoderDecoder
 from metarnn.tasks.translation.onnx import tensors, write_decoder, write_encoder
 
@@ -213,9 +214,8 @@ class _Language(_Writer):
 
     @property
     def layers(self) -> Sequence[Recurrent]:
-        if self.model.embedding is None or self.model.adaptive is not None:
-            why = "a language model with an embedding and a plain softmax"
-            check.refuse("model", "one-hot inputs or an adaptive softmax", why)
+        if self.model.embedding is None:
+            check.refuse("model", "one-hot inputs", "a language model with an embedding")
         return list(self.model.layers)
 
     def enter(self, b: Builder, x: str) -> str:
@@ -223,6 +223,8 @@ class _Language(_Writer):
 
     def leave(self, b: Builder, y: str, lengths: str, alive: str) -> str:
         m = self.model
+        if m.adaptive is not None:
+            return write_adaptive_softmax(b, y, m.adaptive)
         weight = m.embedding.weight if m.tied else m.weight
         return b.add("LogSoftmax", b.linear(y, weight, m.bias), axis=-1)
 

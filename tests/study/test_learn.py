@@ -21,6 +21,7 @@ from metarnn.report.write import page
 from metarnn.runs import tasks
 from metarnn.runs.tasks import open_run
 from metarnn.study import setup
+from metarnn.study.contenders import GROWING, GROWN, GRU, PORTFOLIOS, Contender
 from metarnn.study.learn import Options, _Learning, learn
 from metarnn.study.study import Study
 from metarnn.tasks import classification
@@ -206,6 +207,24 @@ def test_units_take_part_by_their_names(text, tmp_path):
     known = Study.load(tmp_path / "study")
     assert known.about["race"]["contenders"] == ["ptb-products", "meta-lstm"]
     assert set(known.curves) == {"ptb-products", "meta-lstm"}
+
+
+@pytest.mark.medium
+def test_the_leader_of_a_long_study_may_grow(text, tmp_path, monkeypatch):
+    """A Mogrifier-GRU goes on from the GRU that led: both have the same curve up to there."""
+    slow = [Contender(f"GRU, lr × {by}", {"cell": "gru"}, {"lr": by}) for by in (1e-2, 1e-3)]
+    monkeypatch.setitem(PORTFOLIOS, "lm", (GRU, *slow))
+    study = learn(
+        str(text), out=tmp_path / "study", minutes=GROWING, steps=40, params="6k", device="cpu",
+        progress=SILENT,
+    )  # fmt: skip
+    (grown, *_) = GROWN["lm"]
+    first, second = study.about["race"]["rungs"]
+    assert grown.name not in [row["name"] for row in first["standing"]]
+    assert grown.name in [row["name"] for row in second["standing"]]
+    inherited = [point for point in study.curves[GRU.name] if point[0] <= first["until"]]
+    assert inherited
+    assert study.curves[grown.name][: len(inherited)] == inherited
 
 
 @pytest.mark.medium

@@ -57,6 +57,13 @@ class Scripted:
         return math.inf if self.failure else min(score for _, score in self.curve)
 
     @property
+    def size(self):
+        return {"width": 32}
+
+    def inherit(self, parent):
+        self.spent, self.curve = parent.spent, list(parent.curve)
+
+    @property
     def kept_at(self):
         return min(self.curve, key=lambda point: point[1])[0]
 
@@ -88,7 +95,7 @@ class Scripted:
 
 def race(
     tmp_path, finals, total=1000.0, steps=0, useful=math.inf, study=None, fails=(), unstable=(),
-    overfits_after=math.inf, **judging,
+    overfits_after=math.inf, grown=None, **judging,
 ):  # fmt: skip
     """A race of contenders with these final scores; its runners, winner and clock."""
     clock, runners = Clock(total), {}
@@ -103,7 +110,9 @@ def race(
         )
         return runners[contender.name]
 
-    running = Race(study, make, [Contender(name) for name in finals], left=clock.left,
+    children = [Contender(name, parent=parent) for name, parent in (grown or {}).items()]
+    every = [*(Contender(name) for name in finals if name not in (grown or {})), *children]
+    running = Race(study, make, every, left=clock.left,
                    useful=useful, steps=steps, progress=SILENT, **judging,
                    unstable=lambda runner: "explodes" * (runner.name in unstable))  # fmt: skip
     return running, runners, clock
@@ -357,3 +366,42 @@ def test_a_refit_that_was_stopped_goes_on_with_as_many_members(tmp_path):
     for name in running.plan["contenders"]:
         again.course.runners[name] = running.course.runners[name]
     assert again.run().name == "b, 3 members, refit"
+
+
+GROWN = {"b+": "b", "a+": "a"}
+
+
+def test_a_changed_copy_of_the_leader_joins_the_race_and_wins_if_it_gets_ahead(tmp_path):
+    for final, winner in ((1.0, "b+"), (1.099, "b"), (1.3, "b")):
+        finals = {**FIVE, "b+": final, "a+": 0.1}  # a copy that is a little better is no gain
+        running, runners, clock = race(tmp_path / str(final), finals, grown=GROWN)
+        best = running.run()
+        assert best.name == winner
+        assert best.spent >= 0.65 * clock.total
+        assert "a+" not in runners  # its parent never led
+        first, second, *_ = running.plan["rungs"]
+        assert "b+" not in [row["name"] for row in first["standing"]]
+        assert {"b", "b+"} <= {row["name"] for row in second["standing"]}
+    decisions = {each["stage"]: each["decision"] for each in running.course.study.decisions}
+    assert decisions["growth"] == "b+ joins"
+
+
+def test_a_copy_starts_from_its_parent_and_has_its_width(tmp_path):
+    running, runners, _ = race(tmp_path, {**FIVE, "b+": 1.0}, grown={"b+": "b"})
+    running.run()
+    assert runners["b+"].contender.settings == {"width": 32}
+    first, second, _ = (rung["until"] for rung in running.plan["rungs"])
+    times = [time for time, _ in runners["b+"].curve]
+    assert times[:2] == [time for time, _ in runners["b"].curve[:2]]
+    assert first < times[2] <= second
+
+
+def test_a_race_that_was_stopped_has_the_same_copies_again(tmp_path):
+    finals, grown = {**FIVE, "b+": 1.0}, {"b+": "b"}
+    running, _, _ = race(tmp_path, finals, grown=grown)
+    running.run()
+    study = Study(tmp_path, 1.0)
+    study.about["race"] = {**running.plan, "finals": {}}
+    again, runners, _ = race(tmp_path, {**finals, "b+": 9.0}, study=study, grown=grown)
+    assert again.run().name == "b+"
+    assert runners["b+"].contender.parent == "b"

@@ -21,12 +21,15 @@ class Contender:
         settings: of the task's configuration: unit, width, learning rate, dropout …
         factors: settings to multiply, such as {"lr": 2.0}
         length: of its training, in full trainings
+        parent: the contender that it grows from: once that one leads, this one joins the race with
+            its weights and optimizer state, as a changed copy
     """
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     factors: Mapping[str, float] = field(default_factory=dict)
     length: float = 1.0
+    parent: str = ""
 
     @property
     def folder(self) -> str:
@@ -78,6 +81,16 @@ PORTFOLIOS: Mapping[str, Sequence[Contender]] = {
     ),
 }
 
+# What a leader may grow into, where a study is so long (minutes) that growing can pay off.
+GROWN: Mapping[str, Sequence[Contender]] = {
+    "lm": (
+        Contender("GRU grown into a Mogrifier-GRU", {"cell": f"{MOGRIFIER}gru"}, parent=GRU.name),
+        Contender(
+            "LSTM grown into a Mogrifier-LSTM", {"cell": f"{MOGRIFIER}lstm"}, parent=LSTM.name
+        ),
+    ),
+}
+GROWING = 15.0
 
 DROPOUTS = ("dropout", "input_dropout", "hidden_dropout", "output_dropout")
 
@@ -103,7 +116,8 @@ def shortened(contender: Contender, length: float = 0.5) -> Contender:
     >>> shortened(GRU).name
     'GRU, shorter'
     """
-    return replace(contender, name=f"{contender.name}, shorter", length=length)
+    name = f"{contender.name}, shorter"
+    return replace(contender, name=name, length=length, parent="")
 
 
 def refitted(contender: Contender, members: int = 1) -> Contender:
@@ -115,7 +129,7 @@ def refitted(contender: Contender, members: int = 1) -> Contender:
     several = {"members": members} if members > 1 else {}
     name = f"{contender.name}, {members} members" if several else contender.name
     settings = {**contender.settings, **several, "refit": True}
-    return replace(contender, name=f"{name}, refit", settings=settings)
+    return replace(contender, name=f"{name}, refit", settings=settings, parent="")
 
 
 def _variant(best: Contender, factors: Mapping[str, float], length: float) -> Contender:
@@ -124,4 +138,4 @@ def _variant(best: Contender, factors: Mapping[str, float], length: float) -> Co
     parts = [best.name.partition(",")[0]]
     parts += [f"{name} × {by:g}" for name, by in shown.items() if by != 1.0]
     parts += [f"{length:g} × as long"] if length != 1.0 else []
-    return replace(best, name=", ".join(parts), factors=factors, length=length)
+    return replace(best, name=", ".join(parts), factors=factors, length=length, parent="")

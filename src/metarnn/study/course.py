@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from metarnn.study.contenders import Contender
@@ -49,6 +50,13 @@ class Course:
         if contender.name not in self.runners:
             self.runners[contender.name] = self.make(contender, length or self.length)
         return self.runners[contender.name]
+
+    def grown(self, contender: Contender, parent: Runner) -> Runner:
+        """The runner of a contender that goes on from where its parent is now."""
+        runner = self.runner(replace(contender, settings={**contender.settings, **parent.size}))
+        if not runner.spent:
+            runner.inherit(parent)
+        return runner
 
     def decide(self, stage: str, decision: str, reason: str, **figures: Any) -> None:
         """Store a decision with its reason, and show it."""

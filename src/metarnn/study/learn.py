@@ -20,7 +20,7 @@ from metarnn.runs.rules import recorded_rules
 from metarnn.runs.tasks import Job
 from metarnn.search import library
 from metarnn.study import account, setup
-from metarnn.study.contenders import PORTFOLIOS, Contender
+from metarnn.study.contenders import GROWING, GROWN, PORTFOLIOS, Contender
 from metarnn.study.pace import seconds_per_update
 from metarnn.study.race import Race
 from metarnn.study.runner import Runner
@@ -269,7 +269,8 @@ class _Learning:
             for name, file in files.items()
         ]
         every = [*own, *PORTFOLIOS[self.entry.name]]
-        return every[: self.options.contenders or len(every)]
+        grown = GROWN.get(self.entry.name, ()) if self.options.minutes >= GROWING else ()
+        return [*every[: self.options.contenders or len(every)], *grown]
 
     def _runner(self, contender: Contender, length: float) -> Runner:
         place = self.study.path / RACE / contender.folder

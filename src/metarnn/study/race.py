@@ -62,7 +62,9 @@ class Race:
         length: float = 0.0,
     ) -> None:
         self.course = Course(study, make, left, steps, progress, key)
-        self.contenders, self.useful, self.fixed = list(contenders), useful, length
+        self.contenders = [each for each in contenders if not each.parent]
+        self.grown = [each for each in contenders if each.parent]
+        self.useful, self.fixed = useful, length
         self.judgement, self.refit, self.unstable = judgement, refit, unstable
         self.plan = self.course.plan
 
@@ -76,6 +78,8 @@ class Race:
         running = [course.runner(names[name]) for name in self.plan["contenders"]]
         rungs = [(share, stay) for share, stay in RUNGS if stay < len(running)]
         for k, (share, stay) in enumerate(rungs):
+            if k:
+                running += self._growing(running)
             running = self._rung(k, running, share * course.length, stay)
         reason = "the only one" if len(names) == 1 else "the first after the last rung"
         if len(names) > 1 and not rungs:
@@ -145,12 +149,25 @@ class Race:
         kept = self.plan["rungs"][k]["kept"]
         return [self.course.runners[name] for name in kept]
 
+    def _growing(self, running: list[Runner]) -> list[Runner]:
+        """Changed copies of the leader, which join the race beside it."""
+        course, leader = self.course, running[0]
+        joined = []
+        for contender in self.grown:
+            if contender.parent != leader.name or contender.name in course.runners:
+                continue
+            joined.append(course.grown(contender, leader))
+            reason = f"{leader.name} leads; the copy has its weights, and stays if it gets ahead"
+            course.decide("growth", f"{contender.name} joins", reason)
+        return joined
+
     def _decide_rung(self, running: list[Runner], until: float, stay: int) -> None:
         course = self.course
         curves = [[] if runner.failure else runner.curve for runner in running]
         names = (runner.name for runner in running)
         predicted = dict(zip(names, forecasts(curves, course.length), strict=True))
         places = {name: k for k, name in enumerate(self.plan["contenders"])}
+        places |= {each.name: places.get(each.parent, 0) + 1 for each in self.grown}
 
         def rank(runner: Runner) -> float:
             score = max(predicted[runner.name].score, self.judgement.floor)

@@ -19,6 +19,7 @@ from metarnn.study.contenders import Contender
 from metarnn.tasks.language.model import count_parameters
 from metarnn.tasks.split import Split
 from metarnn.training import Folder, Settings, Trainer, checkpoint
+from metarnn.training.growth import grown
 from metarnn.training.guard import NotFinite
 from metarnn.training.interrupt import Interrupted
 from metarnn.training.metrics import read_lines
@@ -118,6 +119,19 @@ class Runner:
             self.curve = curve_of(folder.metrics, self.updates, self.trainer.at.validated)
         self._describe()
         self.entry.save(self.job, folder)
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """The settings that make another model as wide as this one."""
+        return {"width": self.job.config.width, "params": ""}
+
+    def inherit(self, parent: Runner) -> None:
+        """Go on from where another runner is, in a model that has all of its parameters."""
+        state = grown(parent.trainer.state_dict(), self.job.model)
+        copy(parent.folder.metrics, self.folder.metrics)
+        self.folder.save_last(state)
+        self.trainer.resume()
+        self.curve = list(parent.curve)
 
     def _describe(self) -> None:
         """Write config.toml and the split: the folder is an ordinary run of its task."""

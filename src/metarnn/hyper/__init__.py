@@ -15,13 +15,8 @@ from metarnn.hyper.descriptors import (
     Text,
     Vector,
 )
-from metarnn.hyper.encoders import (
-    Convolution,
-    Encoder,
-    ModuleEncoder,
-    RecurrentEncoder,
-    Transformer,
-)
+from metarnn.hyper.encoder import Encoder
+from metarnn.hyper.encoders import Convolution, RecurrentEncoder, Transformer
 from metarnn.hyper.forms import Form, Full, LowRank, Mixture, Number, Scale, Structure
 from metarnn.hyper.generated import Generated
 from metarnn.hyper.generators import Attention, Convolutional, Dense, Generator, Rolling
@@ -29,6 +24,7 @@ from metarnn.hyper.hyperlstm import HyperLSTM
 from metarnn.hyper.hypernetize import Hypernetized, hypernetize
 from metarnn.hyper.inspect import Motion, motion
 from metarnn.hyper.meta import MetaRecurrent
+from metarnn.hyper.modules import ModuleEncoder, ModuleGenerator, TorchRecurrent
 from metarnn.hyper.mogrifier import Mogrifier
 from metarnn.hyper.omega import Omega
 from metarnn.hyper.support import SupportSet
@@ -73,6 +69,7 @@ __all__ = [
     "MiniLM",
     "Mixture",
     "ModuleEncoder",
+    "ModuleGenerator",
     "Mogrifier",
     "Motion",
     "Number",
@@ -85,6 +82,7 @@ __all__ = [
     "Structure",
     "SupportSet",
     "Text",
+    "TorchRecurrent",
     "Transformer",
     "Vector",
     "hypernetize",

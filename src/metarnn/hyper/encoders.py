@@ -15,33 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from metarnn.cells import CELLS, State, cell, check
+from metarnn.hyper.encoder import Encoder
+from metarnn.hyper.modules import ModuleEncoder, TorchRecurrent
 from metarnn.layers import Recurrent
 from metarnn.layers.window import stack
-
-
-class Encoder(nn.Module):
-    """c_t = e(x_1 … x_t), or of the whole sequence where it is not `causal`.
-
-    A subclass sets these and defines `forward(x, state, lengths, resets)`: x [T, B, I], lengths
-    [B] or None, resets [T, B, 1] or None -> c [T, B, output_size], and its state.
-    """
-
-    def __init__(
-        self,
-        input_size: int,
-        output_size: int,
-        state_sizes: tuple[int, ...] = (),
-        causal: bool = True,
-    ) -> None:
-        super().__init__()
-        self.input_size, self.output_size = input_size, output_size
-        self.state_sizes, self.causal = state_sizes, causal
-
-    def __call__(self, *args: Any) -> tuple[Tensor, State]:
-        return super().__call__(*args)
-
-    # Not so where every call begins anew: then a sequence cannot come in pieces.
-    streams = True
 
 
 class RecurrentEncoder(Encoder):
@@ -151,35 +128,6 @@ class _Block(nn.Module):
         return x + self.narrow(torch.relu(self.wide(self.middle(x)))), kept
 
 
-class ModuleEncoder(Encoder):
-    """Any module from x [T, B, I] to c [T, B, C]; whoever hands it in says whether it is causal.
-
-    It begins anew at every call, so a sequence cannot come in pieces. To carry a state, write an
-    `Encoder`.
-    """
-
-    streams = False
-
-    def __init__(
-        self, module: nn.Module, input_size: int, output_size: int, causal: bool = False
-    ) -> None:
-        super().__init__(input_size, output_size, (), causal)
-        self.module = module
-
-    def forward(
-        self, x: Tensor, state: State, lengths: Tensor | None, resets: Tensor | None
-    ) -> tuple[Tensor, State]:
-        if resets is not None:
-            advice = "Write a metarnn.hyper.Encoder, which is told about them."
-            check.refuse("resets", "given", "none where the encoder is a plain module", advice)
-        c = self.module(x)
-        if not isinstance(c, Tensor) or c.shape != (*x.shape[:2], self.output_size):
-            found = tuple(c.shape) if isinstance(c, Tensor) else type(c).__name__
-            expected = f"[T, B, {self.output_size}], {(*x.shape[:2], self.output_size)} here"
-            check.refuse("encoder(x).shape", found, expected)
-        return c, ()
-
-
 Make = Callable[[int], Any]  # from an input width to an encoder
 
 NAMED: dict[str, Callable[[int, int], Encoder]] = {
@@ -203,9 +151,12 @@ def encoder(kind: str | nn.Module | Make, input_size: int, width: int) -> Encode
     found = kind if isinstance(kind, nn.Module) else kind(input_size)
     if isinstance(found, Recurrent):
         found = RecurrentEncoder(found)
+    if isinstance(found, nn.RNNBase):
+        found = TorchRecurrent(found)
+    if isinstance(found, nn.Module) and not isinstance(found, Encoder):
+        found = ModuleEncoder(found, input_size)
     if not isinstance(found, Encoder):
-        advice = "Wrap a module: hyper.ModuleEncoder(module, input_size, output_size, causal=True)."
-        check.refuse("encoder", type(found).__name__, "an Encoder or a recurrent layer", advice)
+        check.refuse("encoder", type(found).__name__, "a name, a module, or a function to make one")
     if found.input_size != input_size:
         advice = "For stacks give a function from an input width to an encoder."
         check.refuse("encoder.input_size", found.input_size, f"{input_size}", advice)

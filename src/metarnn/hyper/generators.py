@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from metarnn.cells import check
 from metarnn.hyper.forms import Number
+from metarnn.hyper.modules import ModuleGenerator
 from metarnn.layers import GRU
 
 
@@ -244,4 +245,11 @@ def generator(
     """A generator by its name, or what a function (context, numbers) -> module makes."""
     if isinstance(kind, str):
         kind = GENERATORS[check.one_of("generator", kind, GENERATORS)]
-    return kind(context, numbers)
+    return as_generator(kind(context, numbers), context, numbers)
+
+
+def as_generator(module: nn.Module, context: int, numbers: Mapping[str, Number]) -> nn.Module:
+    """The module itself if it is a `Generator`, else one that takes whatever it returns apart."""
+    if isinstance(module, Generator):
+        return module
+    return ModuleGenerator(module, context, numbers)

@@ -16,7 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from metarnn.cells import check
 from metarnn.hyper.descriptors import Descriptor, Vector
 from metarnn.hyper.forms import Number
-from metarnn.hyper.generators import GENERATORS, Chunked
+from metarnn.hyper.generators import GENERATORS, Chunked, as_generator
+from metarnn.layers.nested import map_tensors
 
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -107,7 +108,7 @@ class Hypernetized(nn.Module):
             if size > MOST:
                 fewer = f"at most {MOST:,} parameters: generator='attention' has few for any size"
                 check.refuse("generator", f"'dense', {size:,} parameters", fewer)
-        self.generator = make(context, numbers, start)
+        self.generator = as_generator(make(context, numbers, start), context, numbers)
         if start == "hyperfan":
             _retire(self.module, chosen)
         first = next(iter(chosen.values()))
@@ -119,8 +120,14 @@ class Hypernetized(nn.Module):
         return self.embed(self.descriptor(about))
 
     def weights(self, about: Any) -> dict[str, Tensor]:
-        """The generated weights of N tasks, {name: [N, …]}."""
+        """The generated weights of N tasks, {name: [N, …]}; of one descriptor, {name: […]}."""
+        if self._is_single(about):
+            return {name: w.squeeze(0) for name, w in self.weights(about.unsqueeze(0)).items()}
         return self.written(self.embedding(about))
+
+    def _is_single(self, about: Any) -> bool:
+        """Whether this is the descriptor of one task, without a dimension for tasks."""
+        return isinstance(self.descriptor, Vector) and getattr(about, "ndim", 0) == 1
 
     def written(self, context: Tensor) -> dict[str, Tensor]:
         """The weights that belong to contexts, [N, context]."""
@@ -134,8 +141,13 @@ class Hypernetized(nn.Module):
     def forward(self, about: Any, *inputs: Any, **options: Any) -> Any:
         """The module on inputs [N, …] with the weights of N tasks: one pass for all of them.
 
-        Options are the same for all tasks.
+        Options are the same for all tasks. With one descriptor, [width], inputs and outputs are
+        those of that task.
         """
+        if self._is_single(about):
+            inputs = tuple(map_tensors(lambda x: x.unsqueeze(0), each) for each in inputs)
+            outputs = self(about.unsqueeze(0), *inputs, **options)
+            return map_tensors(lambda y: y.squeeze(0), outputs)
         return self.call(self.weights(about), *inputs, **options)
 
     def call(self, weights: dict[str, Tensor], *inputs: Any, **options: Any) -> Any:

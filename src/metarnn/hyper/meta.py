@@ -33,14 +33,16 @@ class MetaRecurrent(Recurrent):
 
     unit          any cell
     encoder       what reads the sequence: "input" (x_t alone), a cell's name ("gru", "lstm", …),
-                  "conv", "transformer", a recurrent layer, a `hyper.Encoder`, a function from an
-                  input width to one of these (which stacks and two directions need); "auto" is
-                  "input" with context="step", else "gru"; None where forward is handed a
-                  `context` of `context_size` numbers, [B, C] or [T, B, C]
+                  "conv", "transformer", a recurrent layer, a `hyper.Encoder`, any module of torch
+                  or your own (nn.LSTM, nn.TransformerEncoder, …; one that reads ahead needs
+                  context="sequence"), a function from an input width to one of these (which
+                  stacks and two directions need); "auto" is "input" with context="step", else
+                  "gru"; None where forward is handed a `context` of `context_size` numbers,
+                  [B, C] or [T, B, C]
     width         of the encoder; by default a quarter of the hidden size, at least 4, and at most
                   16 where it reads x_t alone
-    generator     what writes the numbers: "dense", "conv", "attention", "recurrent", or a function
-                  (context width, numbers) -> module
+    generator     the hypernetwork: "dense", "conv", "attention", "recurrent", or a function
+                  (context width, numbers) -> module, which returns rows by name or one flat vector
     form          what is written: "scale" (columns of recurrent maps by 2σ; also "rows", "columns"
                   of all maps, "both", and "bounded", both by 2σ), "lowrank", "mixture", "full",
                   "structure", `hyper`'s forms with their options, or several that chain

@@ -167,7 +167,9 @@ def race(found: Materials) -> Section | None:
     )
     stored = found.learn.get("race")
     rungs = stored.get("rungs") if isinstance(stored, dict) else None
-    tables = [_rung(rung, k) for k, rung in enumerate(rungs or (), 1) if isinstance(rung, dict)]
+    budget = found.learn.get("budget")
+    updates = isinstance(budget, dict) and bool(budget.get("steps"))
+    tables = [_rung(r, k, updates) for k, r in enumerate(rungs or (), 1) if isinstance(r, dict)]
     about = (
         "All are trained for the same time; those with the worst predictions for the end of the "
         "training stop, the others go on from their own weights."
@@ -195,16 +197,18 @@ def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _rung(rung: Mapping[str, Any], number: int) -> Markup:
+def _rung(rung: Mapping[str, Any], number: int, updates: bool) -> Markup:
     """The standing of contenders when one or some of them stopped."""
-    kept = rung.get("kept")
+    kept, until = rung.get("kept"), _number(rung.get("until")) or 0.0
+    time = f"{until:,.0f} updates" if updates else clock(until)
     rows = []
     for row in rung.get("standing") or ():
         values = [_number(row.get("score")), _number(row.get("predicted"))]
         numbers = ["diverged" if value is None else short(value) for value in values]
         stays = "stays" if isinstance(kept, list) and row.get("name") in kept else "out"
         rows.append([str(row.get("name")), *numbers, stays])
-    return table(["contender", "validation", "predicted", ""], rows, f"rung {number}")
+    head = [f"after {time} each", "validation", "predicted for the end", ""]
+    return table(head, rows, f"rung {number}")
 
 
 def decisions(found: Materials) -> Section | None:

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from metarnn.hyper import MetaRecurrent
 from metarnn.hyper.watch import watch
 from metarnn.layers import Recurrent
 from metarnn.search import UnitSpace, known
-from metarnn.search.undecided import Undecided, WrittenNet
+from metarnn.search.undecided import LOGITS, Undecided, WrittenNet
 from tests.helpers import planted
 
 SPACE = UnitSpace(slots=("lin", "lin", "mix"), states=1)
@@ -64,3 +65,15 @@ def test_what_writes_is_no_weight_and_gets_the_gradient_of_the_structure(net):
     assert gradients[0] is not None
     assert any(g is not None and g.abs().max() > 0 for g in gradients[1:])
     assert not any(w.requires_grad for w in net.writers)
+
+
+@pytest.mark.parametrize("form", ["", "structure", "scale"])
+def test_by_itself_it_learns_what_to_be(form):
+    """Every decision gets a gradient, generated or not."""
+    unit = Undecided(3, 5, SPACE)
+    layer = MetaRecurrent(unit, form=form) if form else Recurrent(unit)
+    y, _ = layer(torch.randn(6, 2, 3))
+    y.square().sum().backward()
+    (logits,) = [w for n, w in layer.named_parameters() if n.startswith(LOGITS)]
+    assert logits.grad is not None
+    assert (logits.grad != 0).float().mean() > 0.8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -52,6 +52,11 @@ class Undecided(Cell):
     def step(self, theta: Theta, drive: Drive, state: State) -> State:
         mix = self.space.probabilities(theta.sharpness * getattr(theta, LOGITS))
         return self.mixture.step(Theta.holding({**vars(theta), "mix": mix}), drive, state)
+
+    def initialize(self, weights: Mapping[str, Tensor]) -> None:
+        """Start near equal shares, but not at them: equal logits get equal gradients."""
+        weights["sharpness"].fill_(1.0)
+        weights[LOGITS].normal_(std=0.1)
 
 
 class WrittenNet(Supernet):

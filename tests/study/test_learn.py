@@ -209,6 +209,11 @@ def test_units_take_part_by_their_names(text, tmp_path):
     assert set(known.curves) == {"ptb-products", "meta-lstm"}
 
 
+def test_with_steps_no_time_of_a_clock_is_said_to_be_left(text, tmp_path, capsys):
+    assert learned(text, tmp_path / "study", "--minutes", "500") == 0
+    assert not re.search(r"\d:\d\d:\d\d left", capsys.readouterr().err)
+
+
 @pytest.mark.medium
 def test_the_leader_of_a_long_study_may_grow(text, tmp_path, monkeypatch):
     """A Mogrifier-GRU goes on from the GRU that led: both have the same curve up to there."""

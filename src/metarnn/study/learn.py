@@ -112,7 +112,6 @@ def learn(
     if study.finished:
         show.say(f"{path} is finished: its model is ready to use")
         return study
-    show.job(lambda report: study.left)
     if begun:
         show.say(f"going on with {path}")
         entry, options, base = _begun(study)
@@ -124,6 +123,8 @@ def learn(
         entry = tasks.find(finding.task)
         base = configured(entry, finding, options)
         study.about |= _opening(data or "pydoc", finding, options)
+    if not options.steps:
+        show.job(lambda report: study.left)
     with study.folder.locked(resume=resume):
         if not begun:
             study.about["units"] = [_keep_unit(unit, path) for unit in units]

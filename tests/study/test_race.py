@@ -332,6 +332,15 @@ def test_large_data_are_not_refitted(tmp_path):
     assert winner.spent >= 0.65 * clock.total
 
 
+def test_a_refit_without_members_never_shortens_the_training(tmp_path):
+    for members, shortened in ((3, True), (1, False)):
+        refit = Refit(1.25, members=members)
+        running, _, clock = race(tmp_path / str(members), FIVE, useful=60_000, refit=refit)
+        running.run()
+        assert running.plan["small"] == shortened
+        assert clock.spent <= clock.total
+
+
 def test_a_refit_is_as_long_as_what_was_kept_of_a_training_that_overfits(tmp_path):
     running, runners, _ = race(
         tmp_path, {"a": 1.1, "b": 1.2}, useful=10_000, overfits_after=20, refit=Refit(1.0)

@@ -21,7 +21,7 @@ EMBEDDED = ("pydoc", "stdlib", "dates", "numbers", "digits", "shapes", "morse", 
             "sunspots", "lorenz", "mackey-glass", "van-der-pol", "shops")  # fmt: skip
 UNITS = ("gru", "lstm")
 # What a study decides about its data; the rivals get the same.
-SHARED = ("split", "horizon", "lookback", "source", "target", "targets", "series", "labels")
+SHARED = ("split", "horizon", "source", "target", "targets", "series", "labels")
 
 
 # A smaller loss counts as this: the ratio of losses of 1e-5 and 1e-7 says nothing of models that

@@ -11,6 +11,7 @@ from metarnn.study.contenders import DROPOUTS
 from metarnn.study.judgement import LEAST, Judgement, Refit
 from metarnn.tasks.classification.load import load
 from metarnn.tasks.forecasting import load_panel, training_season
+from metarnn.tasks.forecasting.lookback import choose_lookback
 from metarnn.tasks.look import Finding
 
 # Passes over the training data after which a training gains nothing, and the updates that it has
@@ -30,6 +31,7 @@ COUNTED = {
 REASONS = {
     "split": "so that few examples leave enough for validation",
     "horizon": "a season, as far as the validation data have room for it",
+    "lookback": "a linear regression forecasts later training data best with it",
     "length": "what a short text has room for",
     "batch": "what few data have room for",
     "cutoffs": "with a large vocabulary an adaptive softmax is faster",
@@ -175,12 +177,14 @@ def _classification(found: Finding) -> dict[str, Any]:
 
 
 def _forecasting(found: Finding) -> dict[str, Any]:
-    """A season ahead, where there is one; never more than the validation has room for."""
+    """A season ahead, where there is one; never more than the validation has room for. And the
+    look-back that suits the training data."""
     names = ("targets", "static", "series")
     panel = load_panel(found.data, **{n: found.settings[n] for n in names if n in found.settings})
     room = max(min(len(series) for series in panel.series) // 15, 1)
     season = training_season(panel)
-    return {"horizon": min(season if season > 1 else 12, room)}
+    horizon = min(season if season > 1 else 12, room)
+    return {"horizon": horizon, "lookback": choose_lookback(panel, horizon)}
 
 
 def _bytes(path: Path) -> int:

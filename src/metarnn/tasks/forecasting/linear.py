@@ -43,6 +43,18 @@ def fit(windows: Windows, training: Windows | None = None) -> Tensor:
     return (solve if training is None else _solver(training))(best)
 
 
+def squared_errors(known: Windows, ahead: Windows) -> tuple[np.ndarray, int]:
+    """The summed squared errors on the training windows of `ahead` with each of the PENALTIES, of
+    weights solved on those of `known`, and how many values were forecast."""
+    solve = _solver(known)
+    weights = [solve(penalty) for penalty in PENALTIES]
+    total, count = np.zeros(len(PENALTIES)), 0
+    for x, y in _rows(ahead, "train"):
+        total += [float((x @ weight - y).square().nansum()) for weight in weights]
+        count += int(y.isfinite().sum())
+    return total, count
+
+
 def _solver(windows: Windows) -> Callable[[float], Tensor]:
     """The weights for any penalty, by one decomposition: (XᵀX + penalty·n)⁻¹ XᵀY."""
     gram = cross = None

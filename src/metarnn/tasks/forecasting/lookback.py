@@ -14,8 +14,12 @@ from metarnn.tasks.forecasting.windows import Windows, borders, make_scheme
 # The second half of the training time is forecast in so many stretches, each by what is before it.
 STRETCHES = 4
 LONGEST = 0.4  # of the training time, that a window may span: the first fit needs some of them
-GAIN = 0.01  # by which the error must be lower than that of the usual look-back
-EFFORT = 2e9  # products of a fit, at most: of more windows an even sample is taken
+# By which the error must be lower than that of the usual look-back, and for a longer one, with which
+# a network makes fewer updates in the same time.
+GAIN, LONGER = 0.01, 0.015
+EFFORT = 1e9  # products of a fit: of more windows an even sample is taken
+FULL = 4  # windows of such a sample for each step of the look-back, at least
+WIDE = 1000  # a look-back beyond this is not compared: each fit would take seconds
 
 
 def choose_lookback(panel: Panel, horizon: int, split: str = "70/10/20") -> int:
@@ -26,15 +30,18 @@ def choose_lookback(panel: Panel, horizon: int, split: str = "70/10/20") -> int:
     """
     scheme = make_scheme(panel, horizon, 0, split)
     usual, season = scheme.lookback, scheme.season
+    if usual > WIDE:
+        return usual
     candidates = {usual // 4, usual // 2, 2 * usual, season, 2 * season}
     start, end = borders(panel.longest, split, panel.frequency)["train"]
-    room = LONGEST * (end - start) - horizon
+    room = min(LONGEST * (end - start) - horizon, WIDE)
     errors = {usual: _rolling_error(panel, horizon, usual, split)}
     for lookback in sorted(candidates - {usual}):
         if 2 <= lookback <= room:
             errors[lookback] = _rolling_error(panel, horizon, lookback, split)
     best = min(errors, key=errors.__getitem__)
-    return best if errors[best] < (1 - GAIN) * errors[usual] else usual
+    gain = LONGER if best > usual else GAIN
+    return best if errors[best] < (1 - gain) * errors[usual] else usual
 
 
 def _rolling_error(panel: Panel, horizon: int, lookback: int, split: str) -> float:
@@ -62,4 +69,4 @@ def _part(windows: Windows, chosen: np.ndarray, lookback: int) -> Windows | None
         return None
     part = copy.copy(windows)
     part.__dict__["_origins"] = {"train": origins, "valid": origins, "test": origins}
-    return part.sampled("train", max(int(EFFORT / lookback**2), STRETCHES))
+    return part.sampled("train", max(int(EFFORT / lookback**2), FULL * lookback))

@@ -14,8 +14,8 @@ from metarnn.tasks.forecasting.windows import Windows, borders, make_scheme
 # The second half of the training time is forecast in so many stretches, each by what is before it.
 STRETCHES = 4
 LONGEST = 0.4  # of the training time, that a window may span: the first fit needs some of them
-# By which the error must be lower than that of the usual look-back, and for a longer one, with which
-# a network makes fewer updates in the same time.
+# By which the error must be lower than that of the usual look-back, and by which with a longer one:
+# a network then makes fewer updates in the same time.
 GAIN, LONGER = 0.01, 0.015
 EFFORT = 1e9  # products of a fit: of more windows an even sample is taken
 FULL = 4  # windows of such a sample for each step of the look-back, at least

@@ -7,6 +7,7 @@ import shlex
 import signal
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,10 +23,11 @@ from metarnn.runs import tasks
 from metarnn.runs.tasks import open_run
 from metarnn.study import setup
 from metarnn.study.contenders import GROWING, GROWN, GRU, PORTFOLIOS, Contender
-from metarnn.study.learn import Options, _Learning, learn
+from metarnn.study.learn import Options, _Learning, configured, learn
 from metarnn.study.study import Study
 from metarnn.tasks import classification
 from metarnn.tasks.look import look
+from metarnn.training import config
 from metarnn.training.progress import SILENT
 from tests.helpers.process import start
 
@@ -209,24 +211,47 @@ def test_units_take_part_by_their_names(text, tmp_path):
     assert set(known.curves) == {"ptb-products", "meta-lstm"}
 
 
+def test_a_study_that_was_stopped_early_is_regularised_once(text, tmp_path):
+    """Between the choice of its dropout and the race, too."""
+    entry, study = tasks.find("lm"), Study(tmp_path / "study")
+    study.path.mkdir()
+    base = configured(entry, look(str(text)), Options(params="6k"))
+    data = entry.load(base)
+    plain = entry.job(base, data)
+    options = Options(params="6k", steps=round(6 * plain.task.batches_per_epoch))
+    dropouts = []
+    for _ in range(2):
+        begun = _Learning(study, entry, base, options, SILENT)
+        if "base" in study.about:
+            begun.base = config.from_keys(entry.kind, study.about["base"], "base")
+        begun._regularise(plain)
+        dropouts.append(begun.base.output_dropout)
+    assert dropouts[0] == dropouts[1]
+    assert 0 < dropouts[0] < base.output_dropout
+
+
 def test_with_steps_no_time_of_a_clock_is_said_to_be_left(text, tmp_path, capsys):
     assert learned(text, tmp_path / "study", "--minutes", "500") == 0
     assert not re.search(r"\d:\d\d:\d\d left", capsys.readouterr().err)
 
 
 @pytest.mark.medium
-def test_the_leader_of_a_long_study_may_grow(text, tmp_path, monkeypatch):
+@pytest.mark.parametrize("wins", [False, True], ids=["out", "kept"])
+def test_the_leader_of_a_long_study_may_grow(wins, text, tmp_path, monkeypatch):
     """A Mogrifier-GRU goes on from the GRU that led: both have the same curve up to there."""
+    (grown, *_) = GROWN["lm"]
+    faster = replace(grown, factors={"lr": 30.0 if wins else 1e-3})
+    monkeypatch.setitem(GROWN, "lm", (faster,))
     slow = [Contender(f"GRU, lr × {by}", {"cell": "gru"}, {"lr": by}) for by in (1e-2, 1e-3)]
     monkeypatch.setitem(PORTFOLIOS, "lm", (GRU, *slow))
     study = learn(
-        str(text), out=tmp_path / "study", minutes=GROWING, steps=40, params="6k", device="cpu",
+        str(text), out=tmp_path / "study", minutes=GROWING, steps=60, params="6k", device="cpu",
         progress=SILENT,
     )  # fmt: skip
-    (grown, *_) = GROWN["lm"]
     first, second = study.about["race"]["rungs"]
     assert grown.name not in [row["name"] for row in first["standing"]]
     assert grown.name in [row["name"] for row in second["standing"]]
+    assert (study.best == grown.name) == wins
     inherited = [point for point in study.curves[GRU.name] if point[0] <= first["until"]]
     assert inherited
     assert study.curves[grown.name][: len(inherited)] == inherited

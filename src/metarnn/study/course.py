@@ -51,7 +51,7 @@ class Course:
             self.runners[contender.name] = self.make(contender, length or self.length)
         return self.runners[contender.name]
 
-    def grown(self, contender: Contender, parent: Runner) -> Runner:
+    def grow(self, contender: Contender, parent: Runner) -> Runner:
         """The runner of a contender that goes on from where its parent is now."""
         runner = self.runner(replace(contender, settings={**contender.settings, **parent.size}))
         if not runner.spent:

@@ -225,13 +225,14 @@ class _Learning:
         """Choose what depends on how often the training data will be read, by the pace here."""
         per_epoch = float(getattr(plain.task, "batches_per_epoch", 0.0))
         steps = float(self.options.steps)
-        if not per_epoch:
+        if not per_epoch or "passes" in self.study.about:  # chosen before the study was stopped
             return
         if not steps:
             own = Settings(**tasks.chosen(Settings, replace(self.base, steps=1000)))
             steps = 0.7 * self.study.left / seconds_per_update(plain.task, plain.model, own)
-        self.base = setup.regularised(self.entry.name, self.base, steps / per_epoch)
-        self.study.note(base=tasks.stored(self.base))
+        passes = steps / per_epoch
+        self.base = setup.regularised(self.entry.name, self.base, passes)
+        self.study.note(base=tasks.stored(self.base), passes=passes)
 
     def _account_for_settings(self) -> None:
         """Say which settings follow from the data, and why."""

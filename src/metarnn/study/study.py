@@ -274,8 +274,9 @@ class Study:
             self._before = check.number("seconds", self.about["seconds"])
             self.seconds = 60 * check.number("minutes", self.about["budget"]["minutes"])
             race = self.about.get("race", {"rungs": [], "finals": {}})
-            for kept in (rung["kept"] for rung in race["rungs"]):
-                if not kept or not set(kept) <= set(race["contenders"]):
+            for rung in race["rungs"]:
+                kept = rung["kept"]
+                if not kept or not set(kept) <= {row["name"] for row in rung["standing"]}:
                     raise ValueError(f"a rung keeps {kept!r}")
             if "length" in race:
                 check.number("length", race["length"])

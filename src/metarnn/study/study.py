@@ -276,7 +276,8 @@ class Study:
             race = self.about.get("race", {"rungs": [], "finals": {}})
             for rung in race["rungs"]:
                 kept = rung["kept"]
-                if not kept or not set(kept) <= {row["name"] for row in rung["standing"]}:
+                names = {*race["contenders"], *(row["name"] for row in rung["standing"])}
+                if not kept or not set(kept) <= names:
                     raise ValueError(f"a rung keeps {kept!r}")
             if "length" in race:
                 check.number("length", race["length"])

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from metarnn import cells
-from metarnn.engines.plan import plan_cell
+from metarnn.engines.plan import plan_loop
 from tests.helpers import interpreter
 
 pytestmark = [
@@ -37,11 +37,11 @@ def test_a_loop_that_is_no_scan_has_none(device):
 def test_every_number_of_a_minimal_gru_counts_once(device):
     """Its forward pass reads a gate and a candidate and writes states, T + 1 of them."""
     from metarnn.bench.scans import MOVED, given
-    from metarnn.engines.triton.fused import loop
+    from metarnn.engines.triton.loops import loop_kernels
     from metarnn.engines.triton.scan import Scan
 
     steps, batch, width = 5, 2, 3
-    kernel = loop(plan_cell(cells.MinGRU(4, width), (), (), ())).train
+    kernel = loop_kernels(plan_loop(cells.MinGRU(4, width))).train
     assert isinstance(kernel, Scan)
     arrays = given(kernel, steps, batch, torch.bfloat16, device)
     moved = sum(t.nbytes for (kind, _), t in arrays.items() if kind in MOVED)

@@ -38,7 +38,7 @@ def expected_levels(layer, k, x, h, c):
             p = np.exp(logits) / np.exp(logits).sum()
             pair.append(sum(p[level] * level for level in range(n)))
         found.append(pair)
-        _, (h, c) = equations.step(layer.floors[k], w, x_t, [h, c])
+        _, (h, c) = equations.step(layer.cells[k], w, x_t, [h, c])
     return torch.tensor(np.array(found))
 
 

@@ -12,12 +12,19 @@ import pytest
 
 from metarnn.cli.main import main
 from metarnn.engines.cpu import compile as compiling
-from metarnn.engines.cpu import kernels, passes
+from metarnn.engines.cpu import engine, loops
 from metarnn.runs import tasks
 from tests.faults.test_killed import Work, assert_whole, begin, finish
 from tests.helpers.sources import SOURCES
 from tests.helpers.toy import same
 
+CACHES = (
+    compiling.load,
+    loops.loop_kernel,
+    loops.forward_call,
+    loops.backward_call,
+    engine.cpu_call,
+)
 TRAIN = [
     "--steps", "6", "--save-every", "2", "--validate-every", "3", "--log-every", "1",
     "--device", "cpu", "--seed", "3", "--engine", "cpu", "--resume",
@@ -67,7 +74,7 @@ def training(task: str, data: str, fatal: int = 0) -> Work:
 
     def do(folder: Path) -> None:
         os.environ["METARNN_CACHE"] = str(folder / "cache")
-        for cache in (compiling.load, kernels.loop, passes.forward_pass, passes.back_pass):
+        for cache in CACHES:
             cache.cache_clear()
         points = Points(fatal)
         os.replace, os.link = points.around(os.replace), points.around(os.link)

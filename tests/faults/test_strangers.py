@@ -22,7 +22,7 @@ from metarnn import GraphCell, cells, graph
 from metarnn.engines.cpu import compile as compiling
 from metarnn.engines.cpu import emit as c
 from metarnn.engines.cpu import outside
-from metarnn.engines.plan import plan_cell
+from metarnn.engines.plan import plan_loop
 from metarnn.engines.triton import emit as triton
 from metarnn.graph import files
 from metarnn.report import materials
@@ -315,11 +315,11 @@ def test_generated_code_does_not_depend_on_names(name):
     for backward in (False, True):
         found = [triton.emit(g, backward=backward).source for g in (other, plain)]
         assert found[0] == found[1]
-    plans = [plan_cell(GraphCell(g), (), (), ()) for g in (other, plain)]
+    plans = [plan_loop(GraphCell(g)) for g in (other, plain)]
     found = [c.emit(p.graphs().train, outside=partial(outside.drives, p)) for p in plans]
     assert found[0].source == found[1].source
     found = [
-        c.emit(p.graphs().back.graph, backward=True, outside=partial(outside.gradients, p))
+        c.emit(p.graphs().backward.graph, backward=True, outside=partial(outside.gradients, p))
         for p in plans
     ]
     assert found[0].source == found[1].source

@@ -196,7 +196,7 @@ def test_a_graph_that_is_no_cells_is_refused(why):
 
 def test_a_graph_with_another_input_is_a_cell_that_is_given_it():
     cell = GraphCell(trace_cell(Generated(cells.GRU(3, 4), (Scale(),))))
-    assert cell.given == {"columns_hh": 4}
+    assert cell.extra_inputs == {"columns_hh": 4}
     theta = Theta(cell, {name: torch.randn(shape) for name, shape in shapes(cell).items()})
     again = Generated(cells.GRU(3, 4), (Scale(),))
     rows = {"x": torch.randn(2, 3), "columns_hh": torch.randn(2, 4)}

@@ -39,7 +39,7 @@ def results(graph):
 def test_what_is_cut_in_three_still_computes_the_same(name):
     graph = GRAPHS[name]
     parts = cut(graph)
-    whole, loop, like = parts.whole, parts.loop, torch.zeros(1).double()
+    whole, loop, like = parts.full, parts.loop, torch.zeros(1).double()
     known, weights = known_values(whole)
     apply = linear(weights)
     hoisted = evaluate(whole, known, parts.hoisted.values(), apply, like)
@@ -116,19 +116,19 @@ def test_of_a_product_of_joined_rows_the_part_without_a_state_leaves_the_loop():
     parts = cut(trace_cell(Both(3, 4)))
     inside = [n for n in parts.loop.nodes if n.op == "linear"]
     assert [(n["map"], n["start"], n["stop"], n["bias"]) for n in inside] == [("both", 3, 7, False)]
-    (hoisted,) = [parts.whole.nodes[k] for k in parts.hoisted.values()]
+    (hoisted,) = [parts.full.nodes[k] for k in parts.hoisted.values()]
     assert (hoisted["start"], hoisted["stop"], hoisted["bias"]) == (0, 3, True)
 
 
 def test_what_only_the_output_needs_is_computed_after_the_loop():
     parts = cut(trace_cell(Both(3, 4)))
     assert not any(n.op == "linear" and n["map"] == "out" for n in parts.loop.nodes)
-    assert list(parts.kept.values()) == list(parts.whole.next_states)
+    assert list(parts.kept.values()) == list(parts.full.next_states)
 
 
 def test_elementwise_work_without_a_state_stays_in_the_loop():
     parts = cut(trace_cell(EVERY["mingru"]))
-    assert [parts.whole.nodes[k].op for k in parts.hoisted.values()] in (["linear"], ["slice"] * 2)
+    assert [parts.full.nodes[k].op for k in parts.hoisted.values()] in (["linear"], ["slice"] * 2)
     assert any(n.op == "sigmoid" for n in parts.loop.nodes)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metarnn import GraphCell, Recurrent
-from metarnn.engines.cpu import kernel, kernels
+from metarnn.engines.cpu import kernel, loops
 from tests.helpers.cases import randn, random_state
 from tests.helpers.compare import assert_close, assert_same, inputs, measure
 from tests.helpers.random_graphs import covering, random_graph
@@ -75,7 +75,7 @@ def test_the_number_of_threads_changes_no_bit_of_the_loop(seed, split, monkeypat
     monkeypatch.setattr(kernel, "WORTH_A_MEETING", 0)
     monkeypatch.setattr(kernel, "WORTH_THREADS", 0)
     monkeypatch.setattr(kernel, "OWN_SEQUENCES", 10**9 if split == "sequences" else -1)
-    kernels.loop.cache_clear()  # a kernel that was called before has decided already
+    loops.loop_kernel.cache_clear()  # a kernel that was called before has decided already
     cell, before = GraphCell(random_graph(seed)), torch.get_num_threads()
     found = []
     try:

@@ -15,7 +15,7 @@ def test_each_gate_of_a_recurrent_map_is_orthogonal(name, dtype):
     layer = Recurrent(EVERY[name], 2, bidirectional=True, dtype=dtype)
     tolerance = {torch.float32: 1e-6, torch.float64: 1e-12, torch.bfloat16: 2**-6}[dtype]
     for k, direction in layer.rows():
-        cell, weights = layer.floors[k], layer.weights(k, direction)
+        cell, weights = layer.cells[k], layer.weights(k, direction)
         for name, m in cell.maps.items():
             for gate in weights[f"weight_{name}"].double().split(m.gates):
                 if m.recurrent:

@@ -10,7 +10,7 @@ X, LENGTHS = randn(5, 3, 3), [5, 2, 4]
 
 def floor_of(layer: Recurrent, k: int, direction: int) -> Recurrent:
     """One direction of one layer as a layer of its own."""
-    floor = make(layer.floors[k])
+    floor = make(layer.cells[k])
     floor.load_state_dict({f"{n}_l0": w for n, w in layer.weights(k, direction).items()})
     return floor
 

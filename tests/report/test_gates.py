@@ -90,7 +90,7 @@ def test_the_layer_that_generates_weights_is_the_one_to_look_at():
     assert found is not None
     assert found.layer is meta
     assert found.generates
-    assert set(found.numbers) == set(meta.floors[0].given)
+    assert set(found.numbers) == set(meta.cells[0].extra_inputs)
 
 
 def test_a_model_without_recurrent_layers_reads_nothing():

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from metarnn.bench.timing import captured
 from metarnn.cells import Cell
-from metarnn.engines.plan import plan_cell
-from metarnn.engines.triton.fused import loop
-from metarnn.engines.triton.passes import Size
+from metarnn.engines.plan import plan_loop
+from metarnn.engines.triton.loops import CallShape, loop_kernels
 from metarnn.engines.triton.program import Key
 from metarnn.engines.triton.scan import Scan
 
@@ -31,16 +30,14 @@ def copy_share(
     Each number that a kernel reads or writes counts once. With `train` forward and backward pass
     together, else the forward pass of an inference.
     """
-    made = loop(plan_cell(cell, (), (), ()))
-    kernels = (made.train, made.reverse) if train else (made.infer,)
     moved, seconds = 0, 0.0
-    for kernel in kernels:
+    for kernel in loop_kernels(plan_loop(cell)).of(train).values():
         if not isinstance(kernel, Scan):
             return None
         arrays = given(kernel, steps, batch, dtype, device)
         moved += sum(t.nbytes for (kind, _), t in arrays.items() if kind in MOVED)
-        size = Size(steps, batch, (dtype,), dtype, torch.device(device))
-        seconds += _seconds(partial(kernel, arrays, size, frozenset[int]()), device)
+        shape = CallShape(steps, batch, (dtype,), dtype, torch.device(device))
+        seconds += _seconds(partial(kernel, arrays, shape, frozenset[int]()), device)
     source = torch.empty(COPIED if device == "cuda" else 1 << 20, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     copy = 2 * source.nbytes / _seconds(partial(target.copy_, source), device)

@@ -103,8 +103,8 @@ class Cell(_Described):
         return False
 
     @property
-    def given(self) -> dict[str, int]:
-        """What a step is given beside x, by name, with widths: generated weights are.
+    def extra_inputs(self) -> dict[str, int]:
+        """The rows that a step reads beside x, such as generated weights: {name: width}.
 
         `drive` is then handed a dict, with x under "x" and these under their own names.
         """
@@ -125,7 +125,7 @@ class Cell(_Described):
         """Set starting values in place where the default (see `layers.initialize`) is not right."""
 
     def resized(self, input_size: int) -> Cell:
-        """The same cell for inputs of another width: what a stack puts on its upper floors."""
+        """The same cell for inputs of another width, as the upper layers of a stack have it."""
         return replace(self, input_size=input_size)
 
 

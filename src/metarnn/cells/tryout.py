@@ -19,12 +19,12 @@ def try_out(cell: Cell) -> None:
     Where that takes many of them, on shapes alone.
     """
     weights = shapes(cell)
-    seen = {"x": cell.window * cell.input_size, **cell.given}
+    seen = {"x": cell.window * cell.input_size, **cell.extra_inputs}
     zeros = sum([*map(prod, weights.values()), *seen.values(), *cell.states])
     with torch.device("cpu" if zeros <= MOST_ZEROS else "meta"):
         theta = Theta(cell, {n: torch.zeros(shape) for n, shape in weights.items()})
         rows = {n: torch.zeros(1, width) for n, width in seen.items()}
-        drive = cell.drive(theta, rows if cell.given else rows["x"])
+        drive = cell.drive(theta, rows if cell.extra_inputs else rows["x"])
         new = cell.step(theta, drive, tuple(torch.zeros(1, n) for n in cell.states))
         _check(cell, new)
         width = cell.output(theta, drive, new).shape[-1]

@@ -82,12 +82,12 @@ def _show(found: Cell, name: str, picture: Path | None, as_latex: bool, unfold: 
         print(f"  {weight:<14} {' × '.join(map(str, shape))}")
     named = zip(state_names(graph), graph.states, strict=True)
     print("states      " + ", ".join(f"{state} {width}" for state, width in named))
-    if found.given:
-        given = ", ".join(f"{each} {width}" for each, width in found.given.items())
+    if found.extra_inputs:
+        given = ", ".join(f"{each} {width}" for each, width in found.extra_inputs.items())
         print(f"generated   {given}, by a network whose own weights are not counted here")
 
     parts = cut(graph)
-    before = [parts.whole.nodes[k] for k in parts.hoisted.values()]
+    before = [parts.full.nodes[k] for k in parts.hoisted.values()]
     print(f"before the loop over time  {_work(before)}")
     for number, stage in enumerate(stages(parts.loop), 1):
         nodes = [parts.loop.nodes[k] for k in (*stage.products, *stage.rest)]

@@ -157,8 +157,8 @@ def _plain_step(layer: Recurrent, x: torch.Tensor, state: Any) -> tuple[torch.Te
     """`layer.step` in plain operations, which an export can follow."""
     parts = state if isinstance(state, tuple) else (state,)
     finals = []
-    for k, cell in enumerate(layer.floors):
-        theta, source = Theta(cell, layer.weights(k)), layer.source(k, 0)
+    for k, cell in enumerate(layer.cells):
+        theta, source = Theta(cell, layer.weights(k)), layer.generator(k, 0)
         rows = [part[k][..., :n] for part, n in zip(parts, state_sizes(cell, source), strict=True)]
         inner, rest = tuple(rows[: len(cell.states)]), rows[len(cell.states) :]
         seen, past = x, []

@@ -1,150 +1,107 @@
-"""Which engine runs a call, and why: the fastest that fits, never in silence."""
+"""The engines, which of them runs a call, and why: the fastest that fits, never in silence."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
+from torch import Tensor
 
-from metarnn.cells import LSTM, Cell, check
-from metarnn.engines import cpu, native, triton
+from metarnn.cells import State, check
+from metarnn.engines.autograd import EngineFailure
+from metarnn.engines.checkpoint import checkpointed
+from metarnn.engines.cpu import CpuEngine
+from metarnn.engines.eager import EagerEngine
+from metarnn.engines.engine import Engine, FusedEngine, Request
 from metarnn.engines.modes import transformed
+from metarnn.engines.native import NativeEngine
+from metarnn.engines.recurrence import Recurrence
+from metarnn.engines.scan import ScanEngine
+from metarnn.engines.triton import TritonEngine
 
-ENGINES = ("cpu", "triton", "native", "scan", "eager")  # fastest first
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a call asks for: a cell, on what, and `needs` beyond a plain loop over time."""
-
-    cell: Cell
-    needs: tuple[str, ...] = ()
-    device: str = "cpu"
-    dtype: torch.dtype = torch.float32
-    batch: int = 1
-    gradient: bool = True
+# Fastest first.
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (CpuEngine(), TritonEngine(), NativeEngine(), ScanEngine(), EagerEngine())
+}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The engine that runs a call, the reason, and why each faster one was passed over."""
+    """The engine that runs a call, the reason, and why each faster one was passed over.
+
+    `details` says how the engine shares the work, `sources` holds its kernels by pass.
+    """
 
     engine: str
     reason: str
     ruled_out: dict[str, str]
-    details: tuple[str, ...] = ()  # how the engine shares the work
+    details: tuple[str, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"engine: {self.engine}, {self.reason}"]
         lines += [f"  {detail}" for detail in self.details]
         lines += [f"  not {name}: {why}" for name, why in self.ruled_out.items()]
-        return "\n".join(lines)
+        return "\n".join([*lines, *(f"\n{source}" for source in self.sources.values())])
 
 
-REASONS = {
-    "cpu": "C code generated for this cell runs all steps",
-    "triton": "one Triton kernel made for this cell runs all steps",
-    "native": "torch's own fused kernels (cuDNN, oneDNN) compute this cell",
-    "scan": "the cell is linear in its state, so a parallel scan runs all steps",
-    "eager": "a loop over time in plain torch runs any cell",
-}
-
-
-def choose(asked: str, request: Request) -> Choice:
-    """The engine for a call: the one asked for, or with "auto" the fastest that can run it."""
+def choose(name: str, request: Request) -> Choice:
+    """The engine of that name, or for "auto" the fastest that can run a call."""
     if "teacher" in request.needs and request.cell.state_is_output:
         return Choice("eager", "the true outputs are given, so all steps run at once", {})
-    if asked != "auto":
-        why = CANNOT[asked](request)
+    if name != "auto":
+        why = ENGINES[name].obstacle(request)
         if why:
-            raise ValueError(f"engine={asked!r} cannot run this: {why}. Use 'auto'.")
-        return Choice(asked, "as asked", {})
+            raise ValueError(f"engine={name!r} cannot run this: {why}. Use 'auto'.")
+        return Choice(name, "as asked", {})
     ruled_out: dict[str, str] = {}
-    for engine in ENGINES:
-        why = CANNOT[engine](request) or _slower(engine, request)
+    for engine in ENGINES.values():
+        why = engine.obstacle(request) or engine.slower(request)
         if not why:
-            return Choice(engine, REASONS[engine], ruled_out)
-        ruled_out[engine] = why
+            return Choice(engine.name, engine.reason, ruled_out)
+        ruled_out[engine.name] = why
     raise ValueError(f"no engine can run this: {ruled_out}")
 
 
-def explain(layer: Any, *args: Any, **kwargs: Any) -> Choice:
+def explain(layer: Any, *args: Any, source: bool = False, **kwargs: Any) -> Choice:
     """Which engine a call `layer(*args, **kwargs)` would use, why, and what was ruled out.
+
+    With `source`, also the kernels that it would run.
 
     >>> print(explain(metarnn.GRU(8, 16, reset="before", engine="auto"), torch.zeros(5, 2, 8)))
     engine: cpu, C code generated for this cell runs all steps
     """
     if not hasattr(layer, "choose"):
         check.refuse("layer", type(layer).__name__, "a metarnn layer")
-    return layer.choose(*args, **kwargs)
+    return layer.choose(*args, source=source, **kwargs)
 
 
-def circumstances() -> tuple[bool, ...]:
+def run(name: str, recurrence: Recurrence, checkpoint_every: int = 0) -> tuple[Tensor, State]:
+    """The output of all steps [T, B, O] and the state after the last one, [B, n] each.
+
+    Args:
+        name: The engine that was chosen. Where it fails, which it says once, another one runs.
+        recurrence: The cell, its weights and its inputs.
+        checkpoint_every: Keep the state at every k-th step alone for the backward pass.
+    """
+    if checkpoint_every:
+        return checkpointed(lambda piece: run(name, piece), recurrence, checkpoint_every)
+    engine = ENGINES[name]
+    try:
+        return engine.run(recurrence)
+    except EngineFailure as error:
+        engine.give_up(error)
+        return run("scan" if recurrence.cell.linear else "eager", recurrence)
+
+
+def fused_engine(name: str, request: Request) -> FusedEngine | None:
+    """The engine with generated kernels that runs a call where `name` is asked for, if any."""
+    fused = (engine for engine in ENGINES.values() if isinstance(engine, FusedEngine))
+    fits = (e for e in fused if name in ("auto", e.name) and not e.obstacle(request))
+    return next(fits, None)
+
+
+def circumstances() -> tuple[Any, ...]:
     """What a choice depends on beside the request; it may change from call to call."""
-    return transformed(), cpu.broken(), triton.broken()
-
-
-def _slower(engine: str, request: Request) -> str:
-    """Why an engine that could run a call is passed over."""
-    if engine == "cpu":
-        return _native_is_faster(request)
-    if engine == "triton" and request.device == "cpu":
-        return "Triton's interpreter is there for tests"
-    return ""
-
-
-def _native_is_faster(request: Request) -> str:
-    # Measured on 2 cores (docs/results.md): without gradients oneDNN's LSTM is ahead at batches
-    # above 8; with gradients, with lengths, and for GRU and Elman generated C is.
-    if type(request.cell) is not LSTM or request.gradient or request.batch <= 8 or request.needs:
-        return ""
-    if request.dtype != torch.float32 or request.cell.proj_size or _native_cannot(request):
-        return ""
-    return f"oneDNN's LSTM is faster at a batch of {request.batch} without gradients"
-
-
-def _cpu_cannot(request: Request) -> str:
-    if request.device != "cpu":
-        return f"it runs on a CPU, the layer is on {request.device}"
-    if transformed():
-        return "torch.func and forward-mode derivatives do not see into generated code"
-    return cpu.obstacle(request.cell)
-
-
-def _triton_cannot(request: Request) -> str:
-    if transformed():
-        return "torch.func and forward-mode derivatives do not see into generated code"
-    return triton.obstacle(request.cell, request.device, request.dtype)
-
-
-def _native_cannot(request: Request) -> str:
-    if not native.op(request.cell):
-        return f"torch has no kernel for this {type(request.cell).__name__}"
-    foreign = [need for need in request.needs if need != "lengths"]
-    if foreign:
-        return f"torch's kernel knows no {foreign[0]}"
-    if transformed():
-        return "torch.func and forward-mode derivatives do not see through torch's kernels"
-    return ""
-
-
-def _scan_cannot(request: Request) -> str:
-    if not request.cell.linear:
-        return f"{type(request.cell).__name__} is not linear in its state"
-    return _no_checkpoints(request)
-
-
-def _no_checkpoints(request: Request) -> str:
-    if "checkpoint_every" in request.needs and transformed():
-        return "checkpoint_every works with plain autograd only, not under torch.func"
-    return ""
-
-
-CANNOT = {
-    "cpu": _cpu_cannot,
-    "triton": _triton_cannot,
-    "native": _native_cannot,
-    "scan": _scan_cannot,
-    "eager": _no_checkpoints,
-}
+    return transformed(), EngineFailure.engines

@@ -11,7 +11,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from metarnn.cells import GRU, LSTM, Cell, Elman, State
-from metarnn.engines.anyorder import composed
+from metarnn.engines.autograd import pull_back
+from metarnn.engines.engine import Engine, Request
+from metarnn.engines.modes import transformed
+from metarnn.engines.recurrence import Recurrence
 
 Stack = Callable[..., tuple[Tensor, ...]]  # (x, *state, *weights) -> (output, *state)
 
@@ -27,7 +30,28 @@ def op(cell: Cell) -> str:
     return ""
 
 
-def run(
+class NativeEngine(Engine):
+    """Runs whole stacks, see `run_stack`."""
+
+    name = "native"
+    reason = "torch's own fused kernels (cuDNN, oneDNN) compute this cell"
+    kernels = "torch's own kernels"
+
+    def obstacle(self, request: Request) -> str:
+        if not op(request.cell):
+            return f"torch has no kernel for this {type(request.cell).__name__}"
+        foreign = [need for need in request.needs if need != "lengths"]
+        if foreign:
+            return f"torch's kernel knows no {foreign[0]}"
+        if transformed():
+            return "torch.func and forward-mode derivatives do not see through torch's kernels"
+        return ""
+
+    def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
+        raise NotImplementedError("torch's kernels run stacks of layers: `run_stack`")
+
+
+def run_stack(
     cell: Cell,
     x: Tensor,
     state: State,
@@ -92,11 +116,11 @@ class _AnyOrder(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         if torch.is_grad_enabled():
-            return None, None, *composed(ctx.composition, ctx.saved_tensors, grads)
+            return None, None, *pull_back(ctx.composition, ctx.saved_tensors, grads)
         used = [(o, g) for o, g in zip(ctx.outputs, grads, strict=True) if g is not None]
         wanted = [leaf for leaf in ctx.leaves if leaf.requires_grad]
         outputs, cotangents = [o for o, _ in used], [g for _, g in used]
-        found = iter(
+        gradients = iter(
             torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True, allow_unused=True)
         )
-        return None, None, *(next(found) if leaf.requires_grad else None for leaf in ctx.leaves)
+        return None, None, *(next(gradients) if leaf.requires_grad else None for leaf in ctx.leaves)

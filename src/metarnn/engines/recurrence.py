@@ -1,4 +1,4 @@
-"""All that an engine needs to run a cell over T steps, and what a step is once masks join it."""
+"""What an engine runs: a cell over T steps, with its weights, inputs and masks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from metarnn.cells import Cell, Drive, LinearCell, State, Theta, check
+from metarnn.cells import Cell, Drive, LinearCell, State, Theta
 
-COUNTABLE = 2**57  # numbers of a row for each step and sequence: eight gates of eight bytes
 Zoneout = tuple[Any, ...]  # for each state part a mask [T, B, n], a probability or None
 
 
@@ -24,8 +23,8 @@ class Recurrence:
     `resets` [T, B, 1] restarts the state from zero before a step, `zoneout` holds for each state
     part the weight of the old state in the new one (a 0/1 mask [T, B, n] in training, its
     expectation otherwise, None for none), `alive` [T, B, 1] is false from the end of a sequence
-    on, where the state stays as it was. `given` is what the cell takes beside x, [T, B, n], or
-    [B, n] where it is the same at all steps.
+    on, where the state stays as it was. `extra_inputs` are what the cell reads beside x,
+    [T, B, n], or [B, n] where they are the same at all steps.
     """
 
     cell: Cell
@@ -36,7 +35,7 @@ class Recurrence:
     alive: Tensor | None = None
     resets: Tensor | None = None
     zoneout: Zoneout = ()
-    given: Mapping[str, Tensor] = field(default_factory=dict)
+    extra_inputs: Mapping[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def theta(self) -> Theta:
@@ -45,11 +44,14 @@ class Recurrence:
     @cached_property
     def drive(self) -> Drive:
         """What no state enters, for all steps at once: a tensor [T, B, ...] or a dict of them."""
-        if not self.given:
+        if not self.extra_inputs:
             return self.cell.drive(self.theta, self.x)
         steps = self.x.shape[0]
-        whole = {n: v if v.dim() == 3 else v.expand(steps, *v.shape) for n, v in self.given.items()}
-        return self.cell.drive(self.theta, {"x": self.x, **whole})
+        extra = {
+            name: value if value.dim() == 3 else value.expand(steps, *value.shape)
+            for name, value in self.extra_inputs.items()
+        }
+        return self.cell.drive(self.theta, {"x": self.x, **extra})
 
     @property  # not cached: torch.compile cannot look into that
     def masks(self) -> dict[str, Tensor]:
@@ -69,7 +71,7 @@ class Recurrence:
         """The same in pieces of so many steps, each of which still needs its state."""
         # split, not slices: its gradient is one concatenation.
         masks = {name: mask.split(steps) for name, mask in self.masks.items()}
-        given = {n: v.split(steps) for n, v in self.given.items() if v.dim() == 3}
+        extra = {n: v.split(steps) for n, v in self.extra_inputs.items() if v.dim() == 3}
         pieces = []
         for i, x in enumerate(self.x.split(steps)):
             zoneout = tuple(
@@ -79,7 +81,7 @@ class Recurrence:
             alive = masks["alive"][i] if "alive" in masks else None
             resets = masks["resets"][i] if "resets" in masks else None
             fixed = (self.cell, self.weights, self.columns)
-            part = {n: given[n][i] if n in given else v for n, v in self.given.items()}
+            part = {n: extra[n][i] if n in extra else v for n, v in self.extra_inputs.items()}
             pieces.append(Recurrence(*fixed, x, self.state, alive, resets, zoneout, part))
         return pieces
 
@@ -107,17 +109,6 @@ class Recurrence:
                 a, b = a.masked_fill(~self.alive, 1), b.masked_fill(~self.alive, 0)
             pairs.append((a, b))
         return pairs
-
-
-def check_sizes(x: Tensor, width: int) -> None:
-    """Refuse what 64 bits cannot count: the bytes of T · B rows, each of eight times the width.
-
-    An expanded x takes no memory itself, so it may be of any size.
-    """
-    steps, batch, inputs = x.shape
-    if steps * batch * max(inputs, width) >= COUNTABLE:
-        why = f"T · B · n below 2⁵⁷, where n is {max(inputs, width):,} here"
-        check.refuse("x.shape", tuple(x.shape), why, "Split the sequences or the batch.")
 
 
 def guarded(

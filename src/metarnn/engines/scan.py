@@ -9,16 +9,27 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import State
+from metarnn.engines.eager import checkpoint_obstacle
+from metarnn.engines.engine import Engine, Request
 from metarnn.engines.recurrence import Recurrence
 
 
-def run(recurrence: Recurrence) -> tuple[Tensor, State]:
-    """The output of all steps [T, B, O] and the state after the last one."""
-    pairs = zip(recurrence.affine(), recurrence.state, strict=True)
-    states = tuple(scan(a, b, start) for (a, b), start in pairs)
-    output = recurrence.cell.output(recurrence.theta, recurrence.drive, states)
-    # Copies: whoever zeroes a state that was returned must not zero an output with it.
-    return output, tuple(part[-1].clone() for part in states)
+class ScanEngine(Engine):
+    name = "scan"
+    reason = "the cell is linear in its state, so a parallel scan runs all steps"
+    kernels = "the scan"
+
+    def obstacle(self, request: Request) -> str:
+        if not request.cell.linear:
+            return f"{type(request.cell).__name__} is not linear in its state"
+        return checkpoint_obstacle(request)
+
+    def run(self, recurrence: Recurrence) -> tuple[Tensor, State]:
+        pairs = zip(recurrence.affine(), recurrence.state, strict=True)
+        states = tuple(scan(a, b, start) for (a, b), start in pairs)
+        output = recurrence.cell.output(recurrence.theta, recurrence.drive, states)
+        # Copies: whoever zeroes a state that was returned must not zero an output with it.
+        return output, tuple(part[-1].clone() for part in states)
 
 
 def scan(a: Tensor, b: Tensor, start: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ class GraphCell(Cell):
         return self.graph.nodes[self.graph.outputs["y"]].width
 
     @property
-    def given(self) -> dict[str, int]:
+    def extra_inputs(self) -> dict[str, int]:
         inputs = self.graph.named("input")
         return {name: self.graph.nodes[k].width for name, k in inputs.items() if name != "x"}
 
@@ -103,7 +103,7 @@ class GraphCell(Cell):
 
     def drive(self, theta: Theta, x: Any) -> Drive:
         work = self._work
-        rows = x if self.given else {"x": x}
+        rows = x if self.extra_inputs else {"x": x}
         known = {k: rows[name] for name, k in work.inputs.items()}
         found = self._run(work.drive, theta, known, rows["x"])
         return {f"node_{k}": value for k, value in zip(work.drive.results, found, strict=True)}

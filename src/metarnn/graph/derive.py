@@ -17,13 +17,13 @@ from metarnn.graph.graph import Builder, Graph
 class Parts:
     """A graph cut in three.
 
-    `whole` is the graph itself, rewritten so that products of joined rows are split. Node
+    `full` is the graph itself, rewritten so that products of joined rows are split. Node
     hoisted[name] of it is computed before the loop and enters the loop as the input `name`;
     node kept[name] leaves the loop as the output `name`, and with the others all results of the
-    whole graph can be computed after it.
+    full graph can be computed after it.
     """
 
-    whole: Graph
+    full: Graph
     loop: Graph
     hoisted: dict[str, int]
     kept: dict[str, int]

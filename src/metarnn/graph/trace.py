@@ -163,11 +163,11 @@ def trace_cell(cell: Cell) -> Graph:
 
     def step(weights: Any, inputs: Any, contexts: Any, state: Any) -> Any:
         theta = Theta(cell, weights)
-        drive = cell.drive(theta, inputs if cell.given else inputs["x"])
+        drive = cell.drive(theta, inputs if cell.extra_inputs else inputs["x"])
         new = cell.step(theta, drive, state)
         return new, {"y": cell.output(theta, drive, new)}
 
-    return trace(step, cell, {"x": cell.window * cell.input_size, **cell.given})
+    return trace(step, cell, {"x": cell.window * cell.input_size, **cell.extra_inputs})
 
 
 def replay(

@@ -43,7 +43,7 @@ class Generated(LinearCell):
         return self.unit.linear
 
     @property
-    def given(self) -> dict[str, int]:
+    def extra_inputs(self) -> dict[str, int]:
         return {name: number.width for name, number in numbers(self.unit, self.forms).items()}
 
     @property
@@ -67,7 +67,7 @@ class Generated(LinearCell):
         return self.unit.output_size
 
     def drive(self, theta: Theta, x: Any) -> Drive:
-        given = {name: x[name] for name in self.given}
+        given = {name: x[name] for name in self.extra_inputs}
         drive = self.unit.drive(self._theta(theta, given), x["x"])
         plain = drive if isinstance(drive, dict) else {"": drive}
         return {f"unit.{name}": value for name, value in plain.items()} | given

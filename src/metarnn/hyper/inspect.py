@@ -156,7 +156,7 @@ def _along(d: Tensor, steps: int) -> Tensor:
 def _inside(layer: Recurrent, x: Tensor) -> list[Motion]:
     """The same where numbers are generated inside the step: one step at a time."""
     found = []
-    for k, cell in enumerate(layer.floors):
+    for k, cell in enumerate(layer.cells):
         if not isinstance(cell, Around) or cell.window > 1:
             kind = type(cell).__name__
             check.refuse("layer", f"a layer of {kind}", "one that generates weights, window 1")

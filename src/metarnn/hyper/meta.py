@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Unpack
 from torch import Tensor, nn
 
 from metarnn.cells import CELLS, Cell, cell, check
-from metarnn.engines import cpu
+from metarnn.engines.cpu import Step
 from metarnn.hyper.coupled import Coupled
 from metarnn.hyper.encoders import Make
 from metarnn.hyper.encoders import encoder as make_encoder
@@ -18,7 +18,8 @@ from metarnn.hyper.source import POOLS, Source
 from metarnn.layers import Recurrent, edges
 from metarnn.layers.edges import Inputs
 from metarnn.layers.options import Options
-from metarnn.layers.unroll import Source as Given
+from metarnn.layers.planned import PlannedCall
+from metarnn.layers.unroll import Generator
 
 
 class MetaRecurrent(Recurrent):
@@ -103,7 +104,7 @@ class MetaRecurrent(Recurrent):
             why = "a function from an input width to an encoder: each layer and direction has one"
             check.refuse("encoder", type(encoder).__name__, why)
         for k, _ in self.rows() if context != "state" else ():
-            floor = self.floors[k]
+            floor = self.cells[k]
             assert isinstance(floor, Generated)
             reads = None if encoder is None else make_encoder(encoder, floor.input_size, width)
             size = context_size if reads is None else reads.output_size
@@ -143,7 +144,7 @@ class MetaRecurrent(Recurrent):
     def _made(self) -> list[Source]:
         return [source for source in self.sources if isinstance(source, Source)]
 
-    def source(self, layer: int, direction: int) -> Given | None:
+    def generator(self, layer: int, direction: int) -> Generator | None:
         made = getattr(self, "sources", ())  # not there yet while the layer is being built
         if not made:
             return None
@@ -190,7 +191,10 @@ class MetaRecurrent(Recurrent):
             check.refuse("context.shape", tuple(context.shape), f"{shapes[0]} or {shapes[1]}")
         return replace(call, context=context), parts
 
-    def _compiled_steps(self, x: Tensor) -> list[cpu.Step] | None:
+    def _plan(self, x: Tensor) -> PlannedCall | None:
+        return None if self.context_size else super()._plan(x)  # without a context: refused
+
+    def _compiled_steps(self, x: Tensor) -> list[Step] | None:
         return None if len(self.sources) else super()._compiled_steps(x)
 
     def step(self, x: Tensor, state: Any = None, **arguments: Any) -> tuple[Tensor, Any]:

@@ -81,7 +81,7 @@ def phi(model: nn.Module) -> Iterator[Tensor]:
             yield from layer.sources.parameters()
         if isinstance(layer, Recurrent) and isinstance(layer.cell, Around):
             for k, direction in layer.rows():
-                own = shapes(layer.floors[k].unit)  # type: ignore[attr-defined]
+                own = shapes(layer.cells[k].unit)  # type: ignore[attr-defined]
                 for name, weight in layer.weights(k, direction).items():
                     if name not in own:
                         yield weight

@@ -177,6 +177,11 @@ def enter_state(
     return tuple(checked)
 
 
+def single(part: Tensor) -> Tensor:
+    """The state of a single layer, [1, B, n]; no view in training: it may be detached in place."""
+    return torch.stack([part]) if torch.is_grad_enabled() else part.unsqueeze(0)
+
+
 def on_device(name: str, value: Tensor, like: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} is a {type(value).__name__}: expected a tensor")

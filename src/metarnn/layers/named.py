@@ -13,8 +13,8 @@ from metarnn.cells import Theta, check
 from metarnn.layers.dropout import Masks
 from metarnn.layers.options import Extras, Options
 from metarnn.layers.recurrent import Recurrent
-from metarnn.layers.stack import Floor, layers
-from metarnn.layers.unroll import Way, delayed
+from metarnn.layers.stack import StackLayer, run_layers
+from metarnn.layers.unroll import RunOptions, delayed
 
 Pointwise = str | Callable[[Tensor], Tensor]
 
@@ -256,11 +256,11 @@ class ONLSTM(Recurrent):
             check.refuse("levels", "of this layer", "one direction and no feedback")
         call, parts = self._enter(x, state, lengths, resets, None, None)
         y, found = call.x, []
-        for k, cell in enumerate(self.floors):
+        for k, cell in enumerate(self.cells):
             assert isinstance(cell, cells.ONLSTM)
-            floor = Floor(cell, [self.weights(k)], [Masks({}, (), {})])
+            one = StackLayer(cell, [self.weights(k)], [Masks({}, (), {})])
             rows = tuple(part[k : k + 1] for part in parts)
-            h, _ = layers([floor], call, y, rows, self.merge, Way("eager"))
+            h, _ = run_layers([one], call, y, rows, self.merge, RunOptions("eager"))
             before = delayed(h, parts[0][k])
             before = before if call.resets is None else before.masked_fill(call.resets, 0)
             theta = Theta(cell, self.weights(k))

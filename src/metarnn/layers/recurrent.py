@@ -18,23 +18,23 @@ from metarnn.cells.tryout import try_out
 from metarnn.engines import (
     ENGINES,
     Choice,
-    Recurrence,
+    FusedEngine,
     Request,
     choose,
     circumstances,
-    compiled,
-    cpu,
-    triton,
+    operator,
 )
-from metarnn.engines.modes import watched
-from metarnn.engines.recurrence import check_sizes
+from metarnn.engines.autograd import CallCache, call_key
+from metarnn.engines.cpu import Step
+from metarnn.engines.modes import autocast_dtype, watched
+from metarnn.engines.plan import check_sizes
 from metarnn.layers import edges, stack, streaming
-from metarnn.layers.again import Calls
 from metarnn.layers.dropout import NOTHING, Dropout, between, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import SCHEMES, initialize
-from metarnn.layers.stack import Floor, alone
-from metarnn.layers.unroll import Source, Way, run_with, state_sizes
+from metarnn.layers.planned import PlannedCall
+from metarnn.layers.stack import StackLayer
+from metarnn.layers.unroll import Generator, RunOptions, state_sizes
 
 
 class Recurrent(nn.Module):
@@ -92,10 +92,12 @@ class Recurrent(nn.Module):
         if not isinstance(cell, Cell):
             advice = "By name: metarnn.cell('lstm', input_size, hidden_size)."
             check.refuse("cell", cell, "a Cell, such as metarnn.cells.LSTM(8, 16)", advice)
-        if cell.given and type(self).source is Recurrent.source:
-            advice = "hyper.MetaRecurrent generates such numbers: give it the plain unit."
-            names = ", ".join(cell.given)
-            check.refuse("cell", f"{cell} that is given {names}", "one that reads x alone", advice)
+        if cell.extra_inputs and type(self).generator is Recurrent.generator:
+            advice = "hyper.MetaRecurrent generates such inputs: give it the plain unit."
+            names = ", ".join(cell.extra_inputs)
+            check.refuse(
+                "cell", f"{cell}, which also reads {names}", "one that reads x alone", advice
+            )
         self.num_layers = check.size("num_layers", num_layers)
         self.merge = check.one_of("merge", merge, ["concat", "sum"])
         self.init = check.one_of("init", init, SCHEMES)
@@ -114,22 +116,22 @@ class Recurrent(nn.Module):
             warnings.warn("dropout between layers has no effect with num_layers=1", stacklevel=2)
         self.bidirectional, self.residual = bidirectional, residual
         self.batch_first, self.feedback = batch_first, feedback
-        self.cell = Feedback.around(cell) if feedback else cell
+        unit = Feedback.around(cell) if feedback else cell
         self.output_size = cell.output_size * (2 if bidirectional and merge == "concat" else 1)
         # One cell a layer: the same unit for inputs of another width.
-        upper = [self.cell.resized(self.output_size)] if num_layers > 1 else []
-        self.floors = (self.cell, *upper * (num_layers - 1))
+        upper = [unit.resized(self.output_size)] if num_layers > 1 else []
+        self.cells = (unit, *upper * (num_layers - 1))
         try_out(self.cell)
         # The cells' names as operators, under which torch.compile knows their loops.
-        self._operators = tuple(compiled.register(floor) for floor in self.floors)
+        self._operators = tuple(operator.register(cell) for cell in self.cells)
         self._choices: dict[Any, Choice] = {}
-        self._calls = Calls()
-        self._steps: dict[torch.dtype, list[cpu.Step] | None] = {}
+        self._calls = CallCache()
+        self._steps: dict[torch.dtype, list[Step] | None] = {}
         self._names: dict[tuple[int, int], dict[str, str]] = {}
         for k, direction in self.rows():
             suffix = f"_l{k}" + ("_reverse" if direction else "")
-            self._names[k, direction] = {name: name + suffix for name in shapes(self.floors[k])}
-            for name, shape in shapes(self.floors[k]).items():
+            self._names[k, direction] = {name: name + suffix for name in shapes(self.cells[k])}
+            for name, shape in shapes(self.cells[k]).items():
                 weight = torch.empty(shape, device=device, dtype=dtype)
                 self.register_parameter(name + suffix, nn.Parameter(weight))
         self._set_state_sizes()
@@ -139,25 +141,30 @@ class Recurrent(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self.__dict__.setdefault("_calls", Calls())  # earlier versions kept none
-        for floor in self.floors:  # another process does not know their names
-            compiled.register(floor)
+        self.__dict__.setdefault("_calls", CallCache())  # earlier versions kept none
+        for cell in self.cells:  # another process does not know their names
+            operator.register(cell)
 
     def _set_state_sizes(self) -> None:
         # The width of each part of the state of a call. Layers may need different ones (past
         # inputs, for a cell with a window): the widest counts.
-        sizes = [state_sizes(self.floors[k], self.source(k, d)) for k, d in self.rows()]
+        sizes = [state_sizes(self.cells[k], self.generator(k, d)) for k, d in self.rows()]
         self.state_sizes = tuple(max(widths) for widths in zip(*sizes, strict=True))
         self._uniform = len(set(sizes)) == 1
 
-    def source(self, layer: int, direction: int) -> Source | None:
-        """What makes the numbers that a cell is given beside x; only generated cells need it."""
+    def generator(self, layer: int, direction: int) -> Generator | None:
+        """What computes the extra inputs of a cell; only generated cells have any."""
         return None
 
     def reset_parameters(self) -> None:
         for k, direction in self.rows():
             # Of a subclass that computes weights, too, the parameters are these.
-            initialize(self.floors[k], Recurrent.weights(self, k, direction), self.init)
+            initialize(self.cells[k], Recurrent.weights(self, k, direction), self.init)
+
+    @property
+    def cell(self) -> Cell:
+        """The cell of the first layer."""
+        return self.cells[0]
 
     @property
     def input_size(self) -> int:
@@ -211,30 +218,62 @@ class Recurrent(nn.Module):
 
     def _call(self, x: Any, *arguments: Any) -> tuple[Any, Any]:
         if not torch.compiler.is_compiling():
-            found = self._calls.repeat(self, x, arguments)
-            return self._forward("", x, *arguments) if found is None else found
+            results = self._call_planned(x, *arguments)
+            return self._forward("", x, *arguments) if results is None else results
         teacher = dict(zip(self.ARGUMENTS, arguments[1:], strict=True))["teacher"]
         engine = "" if teacher is not None else self._compilable(x)
         if not engine:
             return self._uncompiled("", x, *arguments)
         return self._forward(engine, x, *arguments)
 
+    def _call_planned(self, x: Any, state: Any, *others: Any) -> tuple[Any, Any] | None:
+        """What a planned call computes; None where there is no plan, or it does not fit."""
+        for argument in others:
+            if argument is not None:
+                return None
+        planned = self.planned(x)
+        return None if planned is None else planned(self, x, state)
+
+    def planned(self, x: Any) -> PlannedCall | None:
+        """The plan of a call over x without lengths or the like; None where there is none."""
+        key = call_key(x)
+        if key is None or "weights" in self.__dict__ or self.dropouts.any(self.training):
+            return None
+        key = key, self.training, self.engine, self.checkpoint_every, self.batch_first
+        calls = self._calls
+        return calls[key] if key in calls else calls.keep(key, self._plan(x))
+
+    def _plan(self, x: Tensor) -> PlannedCall | None:
+        """One recurrence and nothing else: no stack, window or checkpoints around it."""
+        alone = self.num_layers == 1 and not self.bidirectional and self.cell.window == 1
+        if not alone or self.checkpoint_every or type(self).weights is not Recurrent.weights:
+            return None
+        first = next(iter(self._names[0, 0].values()), None)
+        like = x if first is None else getattr(self, first)
+        fits = x.shape[-1] == self.input_size and x.numel() > 0 and x.device == like.device
+        if not fits or x.dtype != like.dtype:
+            return None
+        check_sizes(x, self.output_size)
+        engine = ENGINES[self._choose_for(x, x.shape[0 if self.batch_first else 1]).engine]
+        if not isinstance(engine, FusedEngine):
+            return None
+        call = PlannedCall(engine, self, x)
+        return call if self.generator(0, 0) is not None or call.loop(x) else None
+
     def _compilable(self, x: Any) -> str:
         """The engine whose loop can be part of what torch.compile makes; empty if none can."""
         if not isinstance(x, Tensor) or self.checkpoint_every or "" in self._operators:
             return ""
         cell, like = self._operators[0], next(iter(self.parameters()), x)
-        return compiled.engine_for(self.engine, cell, x.device.type, like.dtype)
+        return operator.engine_for(self.engine, cell, x.device.type, like.dtype)
 
-    def _forward(self, operator: str, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
-        """With `operator`, that engine's loop appears as one, for torch.compile."""
+    def _forward(self, loop: str, x: Any, state: Any, *arguments: Any) -> tuple[Any, Any]:
+        """A call in general. With `loop`, that engine's loop appears as an operator."""
         call, parts = self._enter(x, state, *arguments)
-        if not operator:
+        if not loop:
             check_sizes(call.x, self.output_size)
-        engine = operator or self._choose(call).engine
-        if engine in ("cpu", "triton") and not operator and self._is_plain(call):
-            return self._short_cut(call, parts, engine, x)
-        floors = self._floors(call, self._operators if operator else [""] * self.num_layers)
+        engine = loop or self._choose(call).engine
+        layers = self._layers(call, self._operators if loop else [""] * self.num_layers)
         y = call.x
         if self.training and self.dropouts.input:
             y = y * keep(self.dropouts.input, 1, *y.shape[1:], like=y)
@@ -242,16 +281,17 @@ class Recurrent(nn.Module):
         masks = [between(self.dropouts, y, self.output_size, self.training) for _ in range(above)]
 
         finals: list[State] = []
-        whole = engine == "native" and not any(m is not None for m in masks)
-        whole = whole and not self.residual and self.merge == "concat"
-        run = stack.native if engine == "native" else stack.layers
-        way = Way(engine, self.checkpoint_every)
-        for k in range(1 if whole else self.num_layers):
-            span = floors if whole else floors[k : k + 1]
+        at_once = engine == "native" and not any(m is not None for m in masks)
+        at_once = at_once and not self.residual and self.merge == "concat"
+        run = stack.run_native if engine == "native" else stack.run_layers
+        options = RunOptions(engine, self.checkpoint_every)
+        for k in range(1 if at_once else self.num_layers):
+            span = layers if at_once else layers[k : k + 1]
             mask = masks[k - 1] if k else None
             y = y if mask is None else y * mask
             rows = slice(k * self.directions, (k + len(span)) * self.directions)
-            out, final = run(span, call, y, tuple(part[rows] for part in parts), self.merge, way)
+            below = tuple(part[rows] for part in parts)
+            out, final = run(span, call, y, below, self.merge, options)
             y = out + y if self.residual and k else out
             finals.append(final)
         final = finals[0]
@@ -259,37 +299,6 @@ class Recurrent(nn.Module):
             final = tuple(torch.cat(part) for part in zip(*finals, strict=True))
         if not call.batched:
             final = tuple(part.squeeze(1) for part in final)
-        return call.leave(y), final[0] if len(final) == 1 else final
-
-    def _is_plain(self, call: Inputs) -> bool:
-        """Whether a call is one recurrence and nothing else: no stack, mask or window around it."""
-        alone = self.num_layers == 1 and not self.bidirectional and self.cell.window == 1
-        masked = call.lengths is not None or call.resets is not None or call.teacher is not None
-        dropped = self.dropouts.acts(self.training) or (self.training and self.dropouts.input)
-        return alone and not (masked or dropped or self.checkpoint_every)
-
-    def _short_cut(self, call: Inputs, parts: State, engine: str, x: Any) -> tuple[Any, Any]:
-        """What `_forward` does in general, for small calls: the smallest take 57 µs, not 71."""
-        state, source = tuple(part[0] for part in parts), self.source(0, 0)
-        given: Mapping[str, Tensor] = {}
-        kept: State = ()
-        if source is not None:
-            own = len(self.cell.states)
-            given, kept = source(call.x, state[own:], call, None)
-            state = state[:own]
-        if type(self).weights is Recurrent.weights and call.context is None:
-            self._calls.keep(self, engine, self._names[0, 0], x, given)
-        return self._run_one(call, state, given, kept, engine)
-
-    def _run_one(
-        self, call: Inputs, state: State, given: Mapping[str, Tensor], kept: State, engine: str
-    ) -> tuple[Any, Any]:
-        """A call that is one recurrence, with what its source has made and keeps."""
-        recurrence = Recurrence(self.cell, self.weights(0), {}, call.x, state, given=given)
-        y, final = run_with(Way(engine), recurrence)
-        final = (*final, *kept)
-        if call.batched:
-            final = tuple(map(alone, final))
         return call.leave(y), final[0] if len(final) == 1 else final
 
     # Where the loop is no operator torch.compile would unroll it, for minutes; so it leaves the
@@ -316,7 +325,7 @@ class Recurrent(nn.Module):
         y, state = self(x.unsqueeze(time), state, **arguments)
         return y.squeeze(time), state
 
-    def _compiled_steps(self, x: Tensor) -> list[cpu.Step] | None:
+    def _compiled_steps(self, x: Tensor) -> list[Step] | None:
         """A step of each layer in generated C, where there is nothing to differentiate or drop."""
         if torch.is_grad_enabled() or self.dropouts.any(self.training) or any(circumstances()):
             return None
@@ -326,7 +335,7 @@ class Recurrent(nn.Module):
             return None
         dtype = x.dtype
         if dtype not in self._steps:
-            self._steps[dtype] = streaming.compile_steps(self.floors, dtype)
+            self._steps[dtype] = streaming.compile_steps(self.cells, dtype)
         return self._steps[dtype]
 
     def forwards(self) -> Recurrent:
@@ -335,21 +344,27 @@ class Recurrent(nn.Module):
         one = copy.deepcopy(self)
         one.batch_first, one.engine = False, "eager"
         if self.bidirectional:
-            one.bidirectional, one.num_layers, one.floors = False, 1, self.floors[:1]
+            one.bidirectional, one.num_layers, one.cells = False, 1, self.cells[:1]
             one.output_size = self.cell.output_size
             one._set_state_sizes()
         return one
 
-    def choose(self, x: Any = None, state: Any = None, **arguments: Any) -> Choice:
-        """The engine that `forward` would take for these arguments, and why."""
+    def choose(
+        self, x: Any = None, state: Any = None, *, source: bool = False, **arguments: Any
+    ) -> Choice:
+        """The engine that `forward` would take for these arguments, and why; see `explain`."""
         for name in arguments:
             check.one_of("argument", name, self.ARGUMENTS)
         call, _ = self._enter(x, state, *(arguments.get(name) for name in self.ARGUMENTS))
         choice = self._choose(call)
-        if choice.engine != "triton":
-            return choice
-        ways = {"gradient": torch.is_grad_enabled(), "bidirectional": self.bidirectional}
-        return replace(choice, details=triton.describe(self.cell, call.x, **ways))
+        engine, request = ENGINES[choice.engine], self._request(call.x, call.x.shape[1])
+        if isinstance(engine, FusedEngine):
+            request = replace(request, dtype=autocast_dtype(call.x) or request.dtype)
+        return replace(
+            choice,
+            details=engine.describe(request),
+            sources=engine.sources(request) if source else {},
+        )
 
     def _enter(
         self,
@@ -394,42 +409,38 @@ class Recurrent(nn.Module):
         return call, parts
 
     def _choose(self, call: Inputs) -> Choice:
-        x = call.x
-        batch, gradient = x.shape[1], torch.is_grad_enabled()
-        key = (call.lengths is None, call.resets is None, call.teacher is None, self.training)
-        key += (
-            x.device,
-            x.dtype,
-            batch,
-            gradient,
-            self.engine,
-            self.checkpoint_every,
-            circumstances(),
-        )
+        masks = {"lengths": call.lengths, "resets": call.resets, "teacher": call.teacher}
+        given = tuple(name for name, mask in masks.items() if mask is not None)
+        return self._choose_for(call.x, call.x.shape[1], given)
+
+    def _choose_for(self, x: Tensor, batch: int, given: tuple[str, ...] = ()) -> Choice:
+        """The engine of a call over x with these masks."""
+        key = (given, self.training, x.device, x.dtype, batch, torch.is_grad_enabled())
+        key += (self.engine, self.checkpoint_every, circumstances())
         if key in self._choices:
             return self._choices[key]
-        asked = {
-            "lengths": call.lengths is not None,
-            "resets": call.resets is not None,
-            "teacher": call.teacher is not None,
+        choice = choose(self.engine, self._request(x, batch, given))
+        if len(self._choices) < 1000:
+            self._choices[key] = choice
+        return choice
+
+    def _request(self, x: Tensor, batch: int, given: tuple[str, ...] = ()) -> Request:
+        options = {
             "feedback": self.feedback,
             "zoneout": bool(self.dropouts.zoneout),
             "recurrent_dropout": self.training and self.dropouts.recurrent > 0,
             "checkpoint_every": self.checkpoint_every > 0,
         }
-        needs = tuple(need for need, is_so in asked.items() if is_so)
-        request = Request(self.cell, needs, x.device.type, x.dtype, batch, gradient)
-        choice = choose(self.engine, request)
-        if len(self._choices) < 1000:
-            self._choices[key] = choice
-        return choice
+        needs = (*given, *(need for need, is_so in options.items() if is_so))
+        gradient = torch.is_grad_enabled()
+        return Request(self.cell, needs, str(x.device), x.dtype, batch, gradient)
 
-    def _floors(self, call: Inputs, operators: Sequence[str]) -> list[Floor]:
+    def _layers(self, call: Inputs, operators: Sequence[str]) -> list[StackLayer]:
         """Each layer's weights and masks for one call, all sampled before any engine runs."""
         (steps, batch, _), acts = call.x.shape, self.dropouts.acts(self.training)
-        floors = []
-        for k, cell in enumerate(self.floors):
-            sources = [self.source(k, way) for way in range(self.directions)]
+        layers = []
+        for k, cell in enumerate(self.cells):
+            generators = [self.generator(k, way) for way in range(self.directions)]
             weights = [self.weights(k, way) for way in range(self.directions)]
             masks = [NOTHING] * self.directions
             if acts:
@@ -441,8 +452,8 @@ class Recurrent(nn.Module):
                     {n: w * mask.weights[n] if n in mask.weights else w for n, w in named.items()}
                     for named, mask in zip(weights, masks, strict=True)
                 ]
-            floors.append(Floor(cell, weights, masks, sources, operators[k]))
-        return floors
+            layers.append(StackLayer(cell, weights, masks, generators, operators[k]))
+        return layers
 
     def rows(self) -> Iterator[tuple[int, int]]:
         """(layer, direction), in the order of parameters and states."""

@@ -9,27 +9,23 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import Cell
-from metarnn.engines import cpu
+from metarnn.engines import ENGINES
+from metarnn.engines.cpu import CpuEngine, Step
 from metarnn.layers import edges
 
 if TYPE_CHECKING:
     from metarnn.layers.recurrent import Recurrent
 
 
-def compile_steps(cells: Sequence[Cell], dtype: torch.dtype) -> list[cpu.Step] | None:
+def compile_steps(cells: Sequence[Cell], dtype: torch.dtype) -> list[Step] | None:
     """The steps of a stack in generated C; None where that cannot be."""
-    if dtype not in (torch.float32, torch.float64) or any(map(cpu.obstacle, cells)):
-        return None
-    try:
-        return [cpu.Step(cell, dtype) for cell in cells]
-    except cpu.CannotCompile as error:
-        cpu.give_up(error)
-        return None
+    engine = ENGINES["cpu"]
+    assert isinstance(engine, CpuEngine)
+    steps = [engine.step(cell, dtype) for cell in cells]
+    return None if None in steps else [step for step in steps if step is not None]
 
 
-def step(
-    compiled: Sequence[cpu.Step], layer: Recurrent, x: Tensor, state: Any
-) -> tuple[Tensor, Any]:
+def step(compiled: Sequence[Step], layer: Recurrent, x: Tensor, state: Any) -> tuple[Tensor, Any]:
     """One step of all layers: x [B, I] or [I], a state as of `Recurrent.forward`."""
     batched, count = x.dim() == 2, len(compiled)
     weights = layer.weights(0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from metarnn.cells import Cell, Feedback, State
-from metarnn.engines import Recurrence, compiled, cpu, eager, scan, triton
-from metarnn.engines.checkpoint import checkpointed
+from metarnn.engines import Recurrence, operator
+from metarnn.engines import run as run_engine
 from metarnn.layers import window
 from metarnn.layers.dropout import Masks
 from metarnn.layers.edges import Inputs, at_end, flip
@@ -21,8 +20,8 @@ from metarnn.layers.edges import Inputs, at_end, flip
 Weights = Mapping[str, Tensor]
 
 
-class Source(Protocol):
-    """Where a cell's `given` comes from, in one call: made of the inputs, with a state."""
+class Generator(Protocol):
+    """Computes a cell's extra inputs from the layer's inputs, with a state of its own."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -32,25 +31,25 @@ class Source(Protocol):
     def __call__(
         self, x: Tensor, state: State, call: Inputs, resets: Tensor | None
     ) -> tuple[Mapping[str, Tensor], State]:
-        """From x [T, B, I] what is given, [T, B, n] or [B, n], and the state at the end."""
+        """From x [T, B, I] the extra inputs, [T, B, n] or [B, n], and the state at the end."""
         ...
 
     def heads(self) -> Heads | None:
-        """What a call would compute, where that is no more than a layer and heads."""
+        """What a call computes, if it is a layer followed by heads; else None."""
         ...
 
 
 class Heads(NamedTuple):
-    """d_t = M norm(c_t): a layer's outputs c times a matrix for each row of numbers."""
+    """d_t = M norm(c_t): the outputs c of a layer times a matrix for each extra input."""
 
-    layer: nn.Module  # its state is that of the source
-    weights: nn.Module  # has the matrices [n, width] as parameters, by the names of rows
+    layer: nn.Module  # its state is that of the generator
+    weights: nn.Module  # has the matrices [n, width] as parameters, by the names of extra inputs
     width: int
     norm: bool  # whether c is brought to mean 0 and variance 1
 
 
 @dataclass(frozen=True)
-class Way:
+class RunOptions:
     """How a loop is run: by which engine, with checkpoints or not, as which operator."""
 
     engine: str
@@ -58,10 +57,10 @@ class Way:
     operator: str = ""  # where torch.compile is to see one: the cell's name
 
 
-def state_sizes(cell: Cell, source: Source | None = None) -> tuple[int, ...]:
-    """The widths of what one layer carries: its cell's state, a window's past, a source's own."""
+def state_sizes(cell: Cell, generator: Generator | None = None) -> tuple[int, ...]:
+    """The widths of a layer's state: its cell's, past inputs, its generator's."""
     past = ((cell.window - 1) * cell.input_size,) if cell.window > 1 else ()
-    return (*cell.states, *past, *(() if source is None else source.sizes))
+    return (*cell.states, *past, *(() if generator is None else generator.sizes))
 
 
 def unroll(
@@ -73,15 +72,15 @@ def unroll(
     state: State,
     *,
     backward: bool,
-    way: Way,
-    source: Source | None = None,
+    options: RunOptions,
+    generator: Generator | None = None,
 ) -> tuple[Tensor, State]:
     """Outputs of all steps and the state at each sequence's end, [B, n] each.
 
     The state may come wider than the cell's (another layer's may be): the rest stays zero.
     """
     widths = [part.shape[-1] for part in state]
-    sizes = state_sizes(cell, source)
+    sizes = state_sizes(cell, generator)
     if sizes != tuple(widths):
         state = tuple(part[..., :n] for part, n in zip(state, sizes, strict=True))
     resets = call.resets
@@ -90,11 +89,11 @@ def unroll(
         resets = None if resets is None else flip(_before_next(resets, call), call.lengths)
         if call.context is not None and call.context.dim() == 3:
             call = replace(call, context=flip(call.context, call.lengths))
-    rest = (masks, call, x, resets, state, way)
+    rest = (masks, call, x, resets, state, options)
     if call.teacher is not None and isinstance(cell, Feedback):
         output, final = _teach(cell, weights, *rest)
     else:
-        output, final = _run(cell, weights, *rest, source)
+        output, final = _run(cell, weights, *rest, generator)
     if call.alive is not None:
         output = output.masked_fill(~call.alive, 0)
     final = tuple(
@@ -112,22 +111,22 @@ def _run(
     x: Tensor,
     resets: Tensor | None,
     state: State,
-    way: Way,
-    source: Source | None = None,
+    options: RunOptions,
+    generator: Generator | None = None,
 ) -> tuple[Tensor, State]:
     past: State = ()
-    given: Mapping[str, Tensor] = {}
-    kept_by_source: State = ()
-    if source is not None:
-        own = len(state) - len(source.sizes)
-        given, kept_by_source = source(x, state[own:], call, resets)
+    extra: Mapping[str, Tensor] = {}
+    generator_state: State = ()
+    if generator is not None:
+        own = len(state) - len(generator.sizes)
+        extra, generator_state = generator(x, state[own:], call, resets)
         state = state[:own]
     if cell.window > 1:
         x, kept = window.stack(x, state[-1], cell.window, call.lengths, resets)
         state, past = state[:-1], (kept,)
     zoneout = masks.zoneout[: len(cell.states)]
     recurrence = Recurrence(
-        cell, weights, masks.columns, x, state, call.alive, resets, zoneout, given
+        cell, weights, masks.columns, x, state, call.alive, resets, zoneout, extra
     )
     if call.teacher is not None and cell.state_is_output:
         # No step waits for another one: the step is applied to all of them at once.
@@ -135,32 +134,14 @@ def _run(
         output = cell.output(recurrence.theta, recurrence.drive, states)
         final = (at_end(call.teacher, call.lengths),)
     else:
-        output, final = run_with(way, recurrence)
-    return output, (*final, *past, *kept_by_source)
+        output, final = run_loop(options, recurrence)
+    return output, (*final, *past, *generator_state)
 
 
-def run_with(way: Way, recurrence: Recurrence) -> tuple[Tensor, State]:
-    engine = way.engine
-    if way.operator:
-        return compiled.run(way.operator, engine, recurrence)
-    if way.checkpoint_every:
-        again = partial(run_with, Way(engine))
-        return checkpointed(again, recurrence, way.checkpoint_every)
-    if engine == "cpu":
-        try:
-            return cpu.run(recurrence)
-        except cpu.CannotCompile as error:
-            cpu.give_up(error)  # warns; from now on the choice falls on the next engine
-            engine = "scan" if recurrence.cell.linear else "eager"
-    if engine == "triton":
-        try:
-            return triton.run(recurrence)
-        except triton.CannotLaunch as error:
-            triton.give_up(error)
-            engine = "scan" if recurrence.cell.linear else "eager"
-    if engine == "scan":
-        return scan.run(recurrence)
-    return eager.run(recurrence)
+def run_loop(options: RunOptions, recurrence: Recurrence) -> tuple[Tensor, State]:
+    if options.operator:
+        return operator.run(options.operator, options.engine, recurrence)
+    return run_engine(options.engine, recurrence, options.checkpoint_every)
 
 
 def _teach(
@@ -171,7 +152,7 @@ def _teach(
     x: Tensor,
     resets: Tensor | None,
     state: State,
-    way: Way,
+    options: RunOptions,
 ) -> tuple[Tensor, State]:
     """A cell that feeds back, run on the true outputs: its unit on [x_t; y_{t-1}]."""
     assert call.teacher is not None
@@ -181,7 +162,7 @@ def _teach(
     previous = previous if resets is None else previous.masked_fill(resets, 0)
     x = torch.cat([x, previous], -1)
     state = (*inner, *past)
-    output, final = _run(cell.unit, weights, masks, call, x, resets, state, way)
+    output, final = _run(cell.unit, weights, masks, call, x, resets, state, options)
     return output, (*final[:parts], at_end(call.teacher, call.lengths), *final[parts:])
 
 

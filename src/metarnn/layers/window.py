@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from metarnn.engines.anyorder import further
+from metarnn.engines.autograd import higher_order
 from metarnn.engines.cpu.memory import room
 from metarnn.engines.modes import transformed, watched
 
@@ -74,7 +74,7 @@ class _Stacked(torch.autograd.Function):
         delays = range(before, 0, -1)
         firsts = [part[:k] for k, part in zip(delays, late, strict=True)]
         earlier = sum(pad(first, (0, 0, 0, 0, before - len(first), 0)) for first in firsts)
-        if further(grads):
+        if higher_order(grads):
             for k, part in zip(delays, late, strict=True):
                 dx = dx + pad(part[k:], (0, 0, 0, 0, 0, k))
             return dx, earlier

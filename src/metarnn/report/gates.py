@@ -30,7 +30,7 @@ def activity(
         x: what the layer reads, [T, B, I]
         given: where weights are generated, the numbers they are made of, [T, B, n] or [B, n]
     """
-    cell = layer.floors[0]
+    cell = layer.cells[0]
     if cell.window > 1:
         check.refuse("layer", f"a window of {cell.window} inputs", "a window of 1")
     formulas = Formulas(trace_cell(cell))

@@ -103,7 +103,7 @@ class Looking:
         seen.engine = str(engine or "")
         if call.generates:
             seen.moving = self._moving(call, tokens)
-        if layer.floors[0].window == 1:
+        if layer.cells[0].window == 1:
             numbers = {n: d[:LENGTH] if d.dim() == 3 else d for n, d in call.numbers.items()}
             gates = self._try("gate activity", lambda: activity(layer, x, numbers))
             seen.gates = inside.gating(gates, tokens) if gates else None

@@ -132,7 +132,7 @@ def test_an_interrupt_meant_for_the_process_does_not_end_its_compiler(tmp_path):
     """
     done = python(code, CC=pressed, METARNN_CACHE=tmp_path / "cache")
     assert done.stderr == ""
-    assert done.stdout.split() == ["True", "_DrivenBackward"]
+    assert done.stdout.split() == ["True", "_CallBackward"]
 
 
 def test_a_compiler_that_is_no_program_is_a_broken_one(tmp_path):

@@ -5,9 +5,9 @@ import torch
 
 from metarnn import Cell, Map, Recurrent, cells
 from metarnn.engines.cpu.kernel import WORTH_A_MEETING, WORTH_WAKING
-from metarnn.engines.cpu.kernels import drivable
+from metarnn.engines.cpu.loops import projectable
 from metarnn.engines.cpu.outside import BLOCK, LONGEST
-from metarnn.engines.plan import plan_cell
+from metarnn.engines.plan import plan_loop
 from tests.helpers.cases import make, randn, random_state
 from tests.helpers.compare import assert_close, assert_same, inputs, measure
 
@@ -28,7 +28,7 @@ def everything(layer: Recurrent, steps: int = 4, batch: int = 3):
 
 
 def assert_as_eager(cell: Cell, steps: int = 4, batch: int = 3) -> None:
-    assert drivable(plan_cell(cell, (), (), ()))
+    assert projectable(plan_loop(cell))
     ours, eager = make(cell, engine="cpu"), make(cell, engine="eager")
     assert_close(everything(ours, steps, batch), everything(eager, steps, batch), 1e-11)
 
@@ -97,7 +97,7 @@ def test_inputs_and_weights_with_several_uses(kind):
 
 def test_an_adjoint_that_is_that_of_x_and_of_something_else_is_not_added_to():
     cell = Adding(5, 5)
-    assert not drivable(plan_cell(cell, (), (), ()))
+    assert not projectable(plan_loop(cell))
     assert_close(everything(make(cell, engine="cpu")), everything(make(cell, engine="eager")))
 
 

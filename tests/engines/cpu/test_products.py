@@ -4,7 +4,7 @@ import pytest
 
 from metarnn import cells, hyper
 from metarnn.engines.cpu.emit import emit
-from metarnn.engines.plan import plan_cell
+from metarnn.engines.plan import plan_loop
 
 LANES = 16
 
@@ -14,8 +14,8 @@ def test_a_wide_product_is_not_cut_into_blocks_as_narrow_as_one_beside_it(backwa
     """W h beside V h of rank 8: in blocks of 8 half of each vector would be idle."""
     H, rank = 64, 8
     unit = hyper.Generated(cells.LSTM(16, H), (hyper.LowRank(rank=rank),))
-    graphs = plan_cell(unit, (), (), ()).graphs()
-    program = emit(graphs.back.graph if backward else graphs.train, backward=backward)
+    graphs = plan_loop(unit).graphs()
+    program = emit(graphs.backward.graph if backward else graphs.train, backward=backward)
     packed = sum(
         -(-width // (LANES * vectors)) * tile * LANES
         for width, vectors, tile in program.packed.values()

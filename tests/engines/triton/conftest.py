@@ -23,11 +23,9 @@ def device(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture
 def own_kernels(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that no other test has made or will run: for constants of a test's own."""
-    from metarnn.engines.triton import driven, fused, written
+    from metarnn.engines.triton import loops
 
-    own = lru_cache(fused.Loop)
-    for module in (driven, fused, written):
-        monkeypatch.setattr(module, "loop", own)
+    monkeypatch.setattr(loops, "loop_kernels", lru_cache(loops.LoopKernels))
 
 
 def _multiply_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

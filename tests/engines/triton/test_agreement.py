@@ -9,8 +9,9 @@ import torch
 
 from metarnn import Cell, cells, hyper
 from metarnn.cells import Map
-from metarnn.engines.plan import plan_cell
-from metarnn.engines.triton import fused, kernel
+from metarnn.engines.plan import plan_loop
+from metarnn.engines.triton import kernel
+from metarnn.engines.triton.loops import loop_kernels
 from metarnn.engines.triton.program import Program
 from metarnn.engines.triton.tiling import Tiling, tile
 from metarnn.graph import GraphCell
@@ -310,7 +311,7 @@ class Twice(Cell):
 @pytest.mark.medium
 def test_products_of_the_same_rows_are_computed_once_each(device):
     agree(Twice(3, 6), device)
-    program = fused.loop(plan_cell(Twice(3, 6), (), (), ())).train.program
+    program = loop_kernels(plan_loop(Twice(3, 6))).train.program
     assert program.barriers == 1
     held = re.findall(r"^ *(d\d) = dot\(", program.source, re.MULTILINE)
     assert sorted(held) == ["d0", "d1", "d2", "d3", "d4"]

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from metarnn import Cell, Recurrent, cells, explain
-from metarnn.engines import Request, choose, triton
-from metarnn.engines.choose import CANNOT
-from metarnn.engines.triton import kernel
+from metarnn.engines import ENGINES, Request, choose, triton
+from metarnn.engines.triton import engine, kernel
 from metarnn.graph import trace_cell
 from metarnn.search import UnitSpace
 from tests.helpers.cases import EVERY, make, randn
@@ -53,7 +52,7 @@ def test_where_it_is_interpreted_it_runs_on_a_cpu_if_asked_for_and_never_by_itse
 def test_the_interpreter_is_passed_over_with_a_reason(device, monkeypatch):
     if device != "cpu":
         pytest.skip("there is a GPU: nothing is interpreted")
-    monkeypatch.setitem(CANNOT, "cpu", lambda _: "left out")
+    monkeypatch.setattr(ENGINES["cpu"], "obstacle", lambda _: "left out")
     ruled_out = explain(make(EVERY["lstm"], dtype=torch.float32), X).ruled_out
     assert "interpreter is there for tests" in ruled_out["triton"]
 
@@ -62,16 +61,16 @@ def test_how_the_work_is_shared_is_told(device, monkeypatch):
     from metarnn.engines.triton import words
 
     monkeypatch.setattr(words, "processors", lambda device: 132)
-    layer = Recurrent(cells.LSTM(256, 256), bidirectional=True, engine="triton", device=device)
+    layer = Recurrent(cells.LSTM(256, 256), engine="triton", device=device)
     shown = str(explain(layer, torch.zeros(4, 64, 256, device=device))).splitlines()
-    assert shown[1] == "  both directions at the same time, each on 66 processors"
-    assert [line.split(":")[0].strip() for line in shown[2:]] == ["forward", "backward"]
-    for line in shown[2:]:
+    assert [line.split(":")[0].strip() for line in shown[1:]] == ["forward", "backward"]
+    for line in shown[1:]:
         groups, programs = map(int, re.findall(r"(\d+) groups of (\d+) programs", line)[0])
-        assert 1 < groups * programs <= 66
+        assert 1 < groups * programs <= 132
         assert re.search(r"hh, \d+ KB a program", line)
         assert re.search(r"\d µs a step", line)
-    assert "a scan" in str(triton.describe(EVERY["mingru"], torch.zeros(4, 2, 3, device=device)))
+    scanned = Request(EVERY["mingru"], device=device, batch=2)
+    assert "a scan" in str(ENGINES["triton"].describe(scanned))
 
 
 @needs_triton
@@ -90,7 +89,7 @@ def test_a_layer_in_float64_is_refused_when_it_is_called(device):
 
 
 @needs_triton
-@pytest.mark.parametrize("dtype", triton.TYPES, ids=str)
+@pytest.mark.parametrize("dtype", engine.DTYPES, ids=str)
 def test_its_types_of_numbers_are_taken(dtype):
     assert choose("triton", request(dtype=dtype)).engine == "triton"
 
@@ -111,11 +110,12 @@ def test_what_it_cannot_do_rules_it_out_with_a_reason():
 @needs_triton
 def test_a_step_of_too_many_operations_is_run_by_another_engine(monkeypatch):
     cell = UnitSpace().mixture(8, 8)
-    assert not triton.obstacle(cell, "cuda", torch.float32)
+    obstacle = ENGINES["triton"].obstacle
+    assert not obstacle(Request(cell, device="cuda"))
     count = len(trace_cell(cell).nodes)
-    monkeypatch.setattr(triton, "MOST", count - 1)
+    monkeypatch.setattr(engine, "MOST_OPERATIONS", count - 1)
     other = UnitSpace().mixture(8, 9)  # of which nothing is known yet
-    assert f"{count:,} operations" in triton.obstacle(other, "cuda", torch.float32)
+    assert f"{count:,} operations" in obstacle(Request(other, device="cuda"))
 
 
 def test_that_a_long_kernel_takes_long_is_said(monkeypatch):
@@ -141,7 +141,7 @@ def test_it_is_said_of_every_kernel(name, device, monkeypatch):
 
 
 def test_without_triton_the_next_engine_takes_over_and_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(triton, "_installed", lambda: False)
+    monkeypatch.setattr(engine, "_installed", lambda: False)
     choice = choose("auto", request())
     assert choice.engine == "native"
     assert "pip install triton" in choice.ruled_out["triton"]
@@ -151,11 +151,11 @@ def test_without_triton_the_next_engine_takes_over_and_says_what_to_install(monk
 
 @needs_triton
 def test_after_a_kernel_could_not_be_made_it_is_passed_over_with_one_warning(monkeypatch):
-    monkeypatch.setattr(triton, "_broken", [])
+    monkeypatch.setattr(ENGINES["triton"], "failure", "")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
-            triton.give_up(RuntimeError("no ptxas"))
+            ENGINES["triton"].give_up(triton.CannotLaunch("no ptxas"))
     assert ["without generated GPU kernels" in str(w.message) for w in caught] == [True]
     choice = choose("auto", request())
     assert choice.engine != "triton"
@@ -177,18 +177,17 @@ class Refused(Exception):
     pass
 
 
-@pytest.mark.parametrize("which", ["Forward", "Back"])
+@pytest.mark.parametrize("which", ["ForwardCall", "BackwardCall"])
 def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
     which, device, monkeypatch
 ):
-    from metarnn.engines import triton
-    from metarnn.engines.triton import passes
+    from metarnn.engines.triton import loops
 
     def refuse(*args, **kwargs):
         raise triton.CannotLaunch("no such instruction") from Refused()
 
-    monkeypatch.setattr(triton, "_broken", [])
-    monkeypatch.setattr(getattr(passes, which), "run", refuse)
+    monkeypatch.setattr(ENGINES["triton"], "failure", "")
+    monkeypatch.setattr(getattr(loops, which), "run", refuse)
     x = torch.randn(3, 2, 3, device=device)
     layer = make(EVERY["lstm"], engine="triton").to(device, torch.float32)
     expected = make(EVERY["lstm"], engine="eager").to(device, torch.float32)
@@ -207,8 +206,8 @@ def test_explain_tells_of_partial_sums(batch, size, handed, monkeypatch):
     from metarnn.engines.triton import words
 
     monkeypatch.setattr(words, "processors", lambda device: 132)
-    cell, cpu = cells.LSTM(size, size), torch.device("cpu")
-    forward, backward = words.describe(cell, batch, torch.bfloat16, cpu)
+    cell = cells.LSTM(size, size)
+    forward, backward = words.describe(Request(cell, batch=batch, dtype=torch.bfloat16))
     assert "partial sums" not in forward
     assert ("hands out partial sums" in backward) is handed
 
@@ -219,7 +218,7 @@ def test_explain_tells_whether_programs_meet(batch, size, told, monkeypatch):
     from metarnn.engines.triton import words
 
     monkeypatch.setattr(words, "processors", lambda device: 132)
-    cell, cpu = cells.LSTM(size, size), torch.device("cpu")
-    for line in words.describe(cell, batch, torch.bfloat16, cpu):
+    cell = cells.LSTM(size, size)
+    for line in words.describe(Request(cell, batch=batch, dtype=torch.bfloat16)):
         assert ("waits for numbers that are told" in line) is told
         assert ("meetings" in line) is not told

@@ -20,9 +20,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from metarnn import cells
-from metarnn.engines.plan import plan_cell
+from metarnn.engines.plan import plan_loop
 from metarnn import hyper
-from metarnn.engines.triton.fused import loop
+from metarnn.engines.triton.loops import loop_kernels
 from metarnn.engines.triton.pack import places
 from metarnn.engines.triton.scan import Scan
 from metarnn.engines.triton.tiling import tile
@@ -66,8 +66,8 @@ def compiled(kernel, dot, constants, options):
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata.shared
 
 cell, found = eval(CELL), {}
-made = loop(plan_cell(cell, MASKS, (), ()))
-for kind in ("infer", "train", "reverse"):
+made = loop_kernels(plan_loop(cell, MASKS))
+for kind in ("infer", "train", "backward"):
     for dot, split in TYPES:
         bytes = shared(getattr(made, kind), BATCH, getattr(torch, dot), split)
         found[f"{kind} {dot} {split}"] = bytes

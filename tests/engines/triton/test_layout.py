@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from metarnn import Cell, cells, hyper
-from metarnn.engines.plan import plan_cell
-from metarnn.engines.triton.fused import Loop, loop
+from metarnn.engines.plan import plan_loop
 from metarnn.engines.triton.layout import Layout
+from metarnn.engines.triton.loops import LoopKernels, loop_kernels
 from metarnn.graph import Graph, GraphCell
 from tests.helpers.cases import EVERY, LINEAR
 from tests.helpers.random_graphs import random_graph
@@ -15,14 +15,14 @@ from tests.helpers.random_graphs import random_graph
 MASKS = ("alive", "resets")
 
 
-def loop_of(cell: Cell, masks: tuple[str, ...] = ()) -> Loop:
-    return loop(plan_cell(cell, masks, (), ()))
+def loop_of(cell: Cell, masks: tuple[str, ...] = ()) -> LoopKernels:
+    return loop_kernels(plan_loop(cell, masks))
 
 
 def graphs(cell: Cell, masks: tuple[str, ...] = ()) -> dict[str, Graph]:
     made = loop_of(cell, masks)
     graphs = made.graphs
-    return {"infer": graphs.infer, "train": graphs.train, "reverse": graphs.back.graph}
+    return {"infer": graphs.infer, "train": graphs.train, "reverse": graphs.backward.graph}
 
 
 def layouts(cell: Cell, masks: tuple[str, ...] = ()) -> dict[str, Layout]:

@@ -15,8 +15,9 @@ import torch
 
 from metarnn import Cell, Map, Recurrent, cells, hyper
 from metarnn.bench.cells import random_graph as random_cell
-from metarnn.engines.plan import plan_cell
-from metarnn.engines.triton import fused, kernel, tiling
+from metarnn.engines.plan import plan_loop
+from metarnn.engines.triton import kernel, tiling
+from metarnn.engines.triton.loops import loop_kernels
 from metarnn.engines.triton.program import Group, Program
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
@@ -79,9 +80,9 @@ def shared(device, request, monkeypatch):
     monkeypatch.setattr(exchange, "wait", lambda counter, target, fine, alone: fine)
     monkeypatch.setattr(kernel.Kernel, "_run", prepared)
     monkeypatch.setattr(kernel, "tile", tile)
-    fused.loop.cache_clear()
+    loop_kernels.cache_clear()
     yield
-    fused.loop.cache_clear()
+    loop_kernels.cache_clear()
 
 
 def run(layer: Recurrent) -> Any:
@@ -98,8 +99,8 @@ LATER = [name for name in EVERY if name not in LINEAR and name != "lstm"]
 
 @pytest.mark.parametrize("shared", ["partial", "streamed"], indirect=True)
 def test_partial_sums_are_there_where_a_test_says_so(shared):
-    made = fused.loop(plan_cell(EVERY["lstm"], (), (), ()))
-    (chunks,) = kernel.tile(made.reverse.program, 2, 8, 1).chunks
+    made = loop_kernels(plan_loop(EVERY["lstm"]))
+    (chunks,) = kernel.tile(made.backward.program, 2, 8, 1).chunks
     assert chunks.partial
 
 

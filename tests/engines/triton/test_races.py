@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from metarnn import Cell, cells, hyper
-from metarnn.engines.triton import fused, kernel, scan, sums, tiling
+from metarnn.engines.triton import kernel, scan, sums, tiling
 from metarnn.engines.triton.emit import Emitter
 from metarnn.engines.triton.layout import Layout
+from metarnn.engines.triton.loops import loop_kernels
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
 from tests.helpers.cases import EVERY, LINEAR, make, randn, random_state
@@ -172,9 +173,9 @@ def record(device, request, monkeypatch):
     monkeypatch.setattr(kernel, "tile", tile)
     monkeypatch.setattr(scan.Scan, "__call__", scanned)
     # Kernels made under these circumstances are for this test alone.
-    fused.loop.cache_clear()
+    loop_kernels.cache_clear()
     yield record
-    fused.loop.cache_clear()
+    loop_kernels.cache_clear()
 
 
 def run(cell: Cell, batch: int = 2, **call: Any) -> None:

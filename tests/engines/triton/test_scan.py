@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from metarnn import cells
-from metarnn.engines.plan import plan_cell
-from metarnn.engines.triton import chain, fused, scan, walk
+from metarnn.engines.plan import plan_loop
+from metarnn.engines.triton import chain, scan, walk
+from metarnn.engines.triton.loops import loop_kernels
 from tests.helpers.cases import EVERY, LINEAR, randn
 from tests.helpers.oracle import agree, pair
 
@@ -56,7 +57,7 @@ def test_a_reset_forgets_what_is_not_finite(name, value, device, monkeypatch):
 @pytest.mark.parametrize("width", [2, 5, 12, 16, 32, 100])
 def test_no_two_threads_have_the_same_number_of_a_segment(width):
     """One might find it told and the other not yet, and only one of them be asked."""
-    made = fused.loop(plan_cell(cells.MinGRU(2, width), (), (), ())).train
+    made = loop_kernels(plan_loop(cells.MinGRU(2, width))).train
     assert isinstance(made, scan.Scan)
     _, fixed, _ = made.way(1000, chained=True)
     assert fixed["ROWS"] * fixed["UNITS"] % (32 * chain.ROWS) == 0  # a warp for each row
@@ -71,5 +72,5 @@ class FirstUnit(cells.MinGRU):
 
 @pytest.mark.medium
 def test_a_part_of_a_state_is_no_scan(device):
-    assert not isinstance(fused.loop(plan_cell(FirstUnit(3, 4), (), (), ())).train, scan.Scan)
+    assert not isinstance(loop_kernels(plan_loop(FirstUnit(3, 4))).train, scan.Scan)
     agree(FirstUnit(3, 4), device, batch=2, steps=5)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from metarnn import cells, hyper
-from metarnn.engines.plan import plan_cell
+from metarnn.engines.plan import plan_loop
 from metarnn.engines.triton import kernel
-from metarnn.engines.triton.fused import loop
+from metarnn.engines.triton.loops import loop_kernels
 from metarnn.engines.triton.program import Group, Program, power
 from metarnn.engines.triton.tiling import BARRIER, SHARED, TOLD, Tiling, tile
 from metarnn.graph import GraphCell
@@ -39,7 +39,7 @@ ON_CHIP = 227 << 10  # of an H100 or H200: shared memory that one program may ta
 
 
 def program(name: str, kind: str) -> Program:
-    return getattr(loop(plan_cell(CELLS[name], (), (), ())), kind).program
+    return getattr(loop_kernels(plan_loop(CELLS[name])), kind).program
 
 
 _known: dict[tuple[int, int], list[tuple[int, int, Tiling]]] = {}  # by a program's id, and size
@@ -168,8 +168,8 @@ def test_constants_are_those_that_the_kernel_takes(name):
 @pytest.mark.parametrize("processors", [8, 40, 132])
 @pytest.mark.parametrize("batch", [16, 64, 256])
 def test_weights_that_are_held_fit_beside_what_they_are_multiplied_by(batch, processors):
-    made = loop(plan_cell(cells.LSTM(512, 512), (), (), ()))
-    for each in (made.train, made.reverse):
+    made = loop_kernels(plan_loop(cells.LSTM(512, 512)))
+    for each in (made.train, made.backward):
         for size in (2, 4):
             tiling = tile(each.program, batch, size, processors)
             for group, chunks in zip(each.program.groups, tiling.chunks, strict=True):
@@ -208,7 +208,7 @@ def on_its_way(t: Tiling, group: Group, size: int) -> int:
 @pytest.mark.parametrize("size", [2, 4, 8])
 @pytest.mark.parametrize("name", MANY)
 def test_partial_sums_of_many_products_fit_on_the_chip_and_cost_something(name, size):
-    made = loop(plan_cell(MANY[name], (), (), ())).reverse.program
+    made = loop_kernels(plan_loop(MANY[name])).backward.program
     for processors, batch, t in tilings(made, size):
         where = f"{processors} processors, a batch of {batch}: {t}"
         launches = -(-batch // (t.sequences * t.groups))

@@ -17,7 +17,8 @@ import torch
 from metarnn import Cell, Map, cells, hyper
 from metarnn.bench.cells import MGU
 from metarnn.bench.cells import random_graph as random_cell
-from metarnn.engines.triton import fused, kernel, mail, tiling
+from metarnn.engines.triton import kernel, mail, tiling
+from metarnn.engines.triton.loops import loop_kernels
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
 from tests.helpers.cases import EVERY, LINEAR
@@ -152,9 +153,9 @@ def together(device, request, monkeypatch):
     monkeypatch.setattr(exchange, "PATIENCE", 1_000)
     monkeypatch.setattr(kernel, "tile", tile)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # the interpreter is exact anyway
-    fused.loop.cache_clear()
+    loop_kernels.cache_clear()
     yield told
-    fused.loop.cache_clear()
+    loop_kernels.cache_clear()
     _, alarm = kernel._alarm(torch.device("cpu"))
     stuck, alarm[0] = bool(alarm[0]), 0
     assert not stuck, "somebody waited in vain"

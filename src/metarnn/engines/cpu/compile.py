@@ -22,6 +22,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from metarnn.engines.autograd import EngineFailure
+
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 FLAGS += ("-std=gnu11", "-shared", "-fPIC", "-pthread", "-w")
 MOST_FILES = 2000  # that a cache keeps, of about 50 kB each; a trained cell has three
@@ -29,7 +31,7 @@ LIMIT = 120.0  # seconds a call of the compiler may take; a cell takes less than
 ABANDONED = 3600.0  # seconds after which a folder to build in was left by a process that died
 
 
-class CannotCompile(RuntimeError):
+class CannotCompile(EngineFailure):
     """There is no working C compiler, or it refused the source."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from metarnn.cells import Map
 from metarnn.engines.cpu.layout import Layout
-from metarnn.engines.plan import Key, Plan
+from metarnn.engines.plan import Key, LoopPlan
 
 LONGEST = 1024  # rows of B that are packed at once where that is all of them; if there are more,
 BLOCK = 512  # so many at a time: C is read and written again for each block
@@ -101,19 +101,19 @@ def nothing(layout: Layout) -> Matrices:
     return Matrices(layout, {})
 
 
-def drives(plan: Plan, layout: Layout) -> Matrices:
+def drives(plan: LoopPlan, layout: Layout) -> Matrices:
     """What a loop reads of x."""
-    made = Matrices(layout, plan.parts.whole.maps)
-    for key, node in plan.drives:
+    made = Matrices(layout, plan.parts.full.maps)
+    for key, node in plan.projections:
         weight = ("weight", node["map"])
         x, y = layout.array("input", "x"), layout.array(*key)
         made.linear(x, weight, node["start"], node["stop"], node["bias"], y)
     return made
 
 
-def gradients(plan: Plan, layout: Layout) -> Matrices:
+def gradients(plan: LoopPlan, layout: Layout) -> Matrices:
     """The gradients of all maps and of x, from what a reverse loop puts out."""
-    made = Matrices(layout, plan.parts.whole.maps)
+    made = Matrices(layout, plan.parts.full.maps)
     outputs = layout.graph.outputs
 
     def found(name: str) -> str:
@@ -131,7 +131,7 @@ def gradients(plan: Plan, layout: Layout) -> Matrices:
                 made.total(d, ("bias", product.map))
     x, dx = layout.array("input", "x"), layout.array("gradient", "input.x")
     added = "dinput.x" in outputs  # by the loop, in the same array
-    for (_, name), node in plan.drives:
+    for (_, name), node in plan.projections:
         if f"dinput.{name}" in outputs:
             d, weight = found(f"dinput.{name}"), ("weight", node["map"])
             made.pull(d, weight, node["start"], node["stop"], dx, added)

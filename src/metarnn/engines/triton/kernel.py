@@ -11,17 +11,19 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from metarnn.cells import check
-from metarnn.engines.triton import CannotLaunch, interpreted
+from metarnn.engines.triton.engine import CannotLaunch, interpreted
 from metarnn.engines.triton.pack import places
-from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import SLOTS, Key, Program
 from metarnn.engines.triton.tiling import Tiling, tile
+
+if TYPE_CHECKING:
+    from metarnn.engines.triton.loops import CallShape
 
 LONG = 1300  # lines of a kernel, of which some are left out; a Mogrifier of five rounds has 990
 
@@ -46,7 +48,6 @@ class _Case(NamedTuple):
     dot: torch.dtype
     split: bool
     device: torch.device
-    share: int  # how many loops share the GPU
 
 
 def weight_size(dot: torch.dtype) -> int:
@@ -108,12 +109,12 @@ class Kernel:
     def __call__(
         self,
         arrays: Mapping[Key, Tensor],
-        size: Size,
+        size: CallShape,
         full: frozenset[int],
     ) -> None:
         """Run all steps. Arrays are contiguous; the states in `full` have a slot for every step."""
         _raise_alarm(size.device)
-        case = _Case(size.batch, full, size.dot, _split(size.dot), size.device, size.share)
+        case = _Case(size.batch, full, size.dot, _split(size.dot), size.device)
         known = self._launches.get(case)
         if known is not None and known.compiled is not None:
             self._run(known, case, arrays, size.steps)
@@ -139,7 +140,7 @@ class Kernel:
             return self._launches[case]
 
     def _make(self, case: _Case, room: float) -> _Launch:
-        available = max(1, processors(case.device) // case.share)
+        available = processors(case.device)
         tiling = tile(self.program, case.batch, weight_size(case.dot), available, room)
         kept = (i for i, (_, has, _) in enumerate(self.program.states) if has)
         groups = self.program.groups

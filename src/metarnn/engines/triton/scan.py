@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from metarnn.engines.triton import chain, interpreted
+from metarnn.engines.triton import chain
+from metarnn.engines.triton.engine import interpreted
 from metarnn.engines.triton.kernel import announce, current, first_launch, function, processors
-from metarnn.engines.triton.passes import Size
 from metarnn.engines.triton.program import Key, Program, power
 from metarnn.engines.triton.walk import Walk
 from metarnn.graph import Graph, Node, NotAffine, affine
+
+if TYPE_CHECKING:
+    from metarnn.engines.triton.loops import CallShape
 
 UNITS = 128  # of a program that goes through all of time, with two warps
 CHAINED_UNITS = 64  # of one that has a segment, with a warp for each of its rows
@@ -80,7 +83,7 @@ class Scan:
     def __call__(
         self,
         arrays: Mapping[Key, Tensor],
-        size: Size,
+        size: CallShape,
         full: frozenset[int],
     ) -> None:
         """Run all steps."""

@@ -4,37 +4,26 @@ from __future__ import annotations
 
 import torch
 
-from metarnn.cells import Cell
-from metarnn.engines.plan import plan_cell
-from metarnn.engines.triton.fused import loop
-from metarnn.engines.triton.halves import worthwhile
+from metarnn.engines.engine import Request
+from metarnn.engines.plan import plan_loop
 from metarnn.engines.triton.kernel import processors, weight_size
+from metarnn.engines.triton.loops import loop_kernels
 from metarnn.engines.triton.program import Program
 from metarnn.engines.triton.scan import Scan
 from metarnn.engines.triton.tiling import Chunks, tile
 
 
-def describe(
-    cell: Cell,
-    batch: int,
-    dot: torch.dtype,
-    device: torch.device,
-    *,
-    gradient: bool = True,
-    bidirectional: bool = False,
-) -> tuple[str, ...]:
-    """A line for each kernel of a plain call (without masks): programs, what is where, the cost."""
-    made, available, lines = loop(plan_cell(cell, (), (), ())), processors(device), []
-    if bidirectional and worthwhile(cell, batch, dot, available):
-        available //= 2
-        lines.append(f"both directions at the same time, each on {available} processors")
-    kernels = {"forward": made.train if gradient else made.infer}
-    kernels |= {"backward": made.reverse} if gradient else {}
-    for name, kernel in kernels.items():
+def describe(request: Request) -> tuple[str, ...]:
+    """A line for each kernel of a plain call (without masks): programs, weights, estimated time."""
+    kernels = loop_kernels(plan_loop(request.cell)).of(request.gradient)
+    device, size = torch.device(request.device), weight_size(request.dtype)
+    lines = []
+    for which, kernel in kernels.items():
         if isinstance(kernel, Scan):
-            lines.append(f"{name}: a scan, {kernel.steps} steps at a time")
+            lines.append(f"{which}: a scan, {kernel.steps} steps at a time")
         else:
-            lines.append(f"{name}: {_kernel(kernel.program, batch, weight_size(dot), available)}")
+            text = _kernel(kernel.program, request.batch, size, processors(device))
+            lines.append(f"{which}: {text}")
     return tuple(lines)
 
 

@@ -82,7 +82,7 @@ def _step(
     given: Given | None,
 ) -> tuple[str, list[str]]:
     """One step of one direction of one layer: its output, and its state after it."""
-    cell, source = layer.floors[k], _source(layer, k, direction, given)
+    cell, source = layer.cells[k], _source(layer, k, direction, given)
     sizes, row = state_sizes(cell, source), k * layer.directions + direction
     rows = [_row(b, part, row, n) for part, n in zip(state, sizes, strict=True)]
     count = len(cell.states) + (cell.window > 1)
@@ -126,7 +126,7 @@ def _scan(
     b: Builder, layer: Recurrent, k: int, direction: int, x: str, batch: str, loop: Loop
 ) -> tuple[str, list[str]]:
     """One direction of one layer: its outputs, and its state at each sequence's end."""
-    cell, weights = layer.floors[k], layer.weights(k, direction)
+    cell, weights = layer.cells[k], layer.weights(k, direction)
     source, backward = _source(layer, k, direction, loop.given), (direction == 1) != loop.backward
     rows: dict[str, str] = {}
     last: list[str] = []
@@ -141,7 +141,7 @@ def _scan(
     many = inner.own_batch
     state = [inner.input(f"{inner.prefix}s{k}", (many, n)) for k, n in enumerate(cell.states)]
     seen = inner.input(f"{inner.prefix}x", (many, cell.window * cell.input_size))
-    own = {n: inner.input(f"{inner.prefix}{n}", (many, w)) for n, w in cell.given.items()}
+    own = {n: inner.input(f"{inner.prefix}{n}", (many, w)) for n, w in cell.extra_inputs.items()}
     new, y = _cell(inner, cell, weights, loop.int8)({"x": seen, **own}, state, seen)
     streams = [x, *(rows[n] for n in own)]
     if loop.alive:
@@ -197,7 +197,7 @@ def _cell(b: Builder, cell: Cell, weights: Mapping[str, Tensor], int8: bool) -> 
 
 def _source(layer: Recurrent, k: int, direction: int, given: Given | None) -> Any:
     """What gives the unit of a layer more than x, None where nothing does."""
-    source = layer.source(k, direction)
+    source = layer.generator(k, direction)
     if source is not None and given is None:
         check.refuse("given", None, "hyper.onnx.GIVEN, for weights that are generated")
     return source

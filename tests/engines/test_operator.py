@@ -1,4 +1,4 @@
-"""Under torch.compile a fused loop is an operator of the compiled model, gradients and all."""
+"""Under torch.compile a fused loop is an operator of the operator model, gradients and all."""
 
 import copy
 import pickle
@@ -10,11 +10,13 @@ import torch
 from torch import nn
 
 from metarnn import cells
-from metarnn.engines import compiled, cpu
+from metarnn.engines import ENGINES, Request, operator
 from tests.helpers.cases import EVERY, make, randn
 from tests.helpers.compare import assert_close
 
-needs_a_compiler = pytest.mark.skipif(bool(cpu.obstacle(EVERY["lstm"])), reason="no C compiler")
+needs_a_compiler = pytest.mark.skipif(
+    bool(ENGINES["cpu"].obstacle(Request(EVERY["lstm"]))), reason="no C compiler"
+)
 pytestmark = [pytest.mark.medium, needs_a_compiler]
 
 
@@ -67,7 +69,7 @@ def test_stacks_directions_lengths_resets_and_masks_are_part_of_it():
     agree(model.eval(), (6, 4), **call)
 
 
-def test_a_new_length_or_batch_is_compiled_for_once():
+def test_a_new_length_or_batch_is_operator_for_once():
     assert agree(Model("lstm"), (9, 2), (11, 5), (6, 8), (17, 7), (12, 10)) == 2
 
 
@@ -107,38 +109,38 @@ def test_an_eager_loop_is_no_part_of_it():
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_a_copy_of_a_model_compiles(copied, monkeypatch):
     model = Model("gru")
-    monkeypatch.setattr(compiled, "_cells", dict(compiled._cells))
+    monkeypatch.setattr(operator, "_cells", dict(operator._cells))
     assert agree(copied(model), (4, 2)) == 1
 
 
 def test_a_name_stands_for_what_a_cell_computes():
-    names = [compiled.register(cell) for cell in EVERY.values()]
+    names = [operator.register(cell) for cell in EVERY.values()]
     assert len(set(names)) == len(EVERY)
-    assert compiled.register(copy.copy(EVERY["lstm"])) == compiled.register(EVERY["lstm"])
+    assert operator.register(copy.copy(EVERY["lstm"])) == operator.register(EVERY["lstm"])
 
 
 @pytest.mark.parametrize("name", ["lstm", "sru-2"])
 def test_the_operator_keeps_torchs_rules(name, monkeypatch):
-    calls, as_it_is = [], compiled._fused
+    calls, as_it_is = [], operator._as_operator
 
     def seen(*args):
         calls.append(args)
         return as_it_is(*args)
 
-    monkeypatch.setattr(compiled, "_fused", seen)
+    monkeypatch.setattr(operator, "_as_operator", seen)
     layer = make(EVERY[name])
     state = [torch.zeros(2, n, dtype=torch.float64) for n in layer.state_sizes]
     weights = list(layer.weights(0).values())
-    unit = compiled.register(layer.cell)
-    compiled._recurrence(unit, "cpu", randn(4, 2, 3), state, weights, [], "", [], [], "", [], "")
+    unit = operator.register(layer.cell)
+    operator._recurrence(unit, "cpu", randn(4, 2, 3), state, weights, [], "", [], [], "", [], "")
     ((engine, plan, *sizes, tensors),) = calls
-    (known,) = [key for key, found in compiled._plans.items() if found is plan]
+    (known,) = [key for key, found in operator._plans.items() if found is plan]
     leaves = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
     torch.library.opcheck(torch.ops.metarnn.loop.default, (known, engine, True, *sizes, leaves))
 
 
 def test_a_cell_that_cannot_be_traced_has_no_name():
-    assert compiled.register(cells.Elman(3, 4, "gelu")) == ""
+    assert operator.register(cells.Elman(3, 4, "gelu")) == ""
     model = Model("lstm")
     model.layer = make(cells.Elman(3, 4, "gelu"), dtype=torch.float32)
     x = randn(4, 2, 3, dtype=torch.float32)

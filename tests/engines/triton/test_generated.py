@@ -1,4 +1,4 @@
-"""Encoder, heads and unit as one function, in calls like one before."""
+"""Encoder, heads and unit are one function."""
 
 import copy
 from typing import Any
@@ -8,7 +8,9 @@ import torch
 from torch.nn.utils import parametrize
 
 from metarnn import cells
-from metarnn.engines.plan import plan_cell
+from metarnn.engines import ENGINES
+from metarnn.engines.plan import plan_loop
+from metarnn.engines.prologue import GeneratedCall
 from metarnn.hyper import MetaRecurrent
 from metarnn.hyper.watch import watch
 from tests.helpers.cases import randn
@@ -52,7 +54,12 @@ def called(layer, x):
 
 def whole(layer, x):
     """Whether a call is one function to autograd."""
-    return "_Written" in layer(x)[0].grad_fn.name()
+    names, nodes = [], [layer(x)[0].grad_fn]
+    while nodes:
+        node = nodes.pop()
+        names.append(node.name())
+        nodes += [each for each, _ in node.next_functions if each is not None]
+    return sum(name.startswith("_Call") for name in names) == 1
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -101,7 +108,7 @@ def test_only_what_is_asked_for_gets_a_gradient(device):
     layer.requires_grad_(False)
     layer.sources[0].encoder.requires_grad_(True)
     own = list(layer.sources[0].encoder.parameters())
-    layer._calls.known.clear()
+    layer._calls.clear()
     expected = run()
     assert whole(layer, x)
     assert_close(run(), expected, 1e-5)
@@ -139,28 +146,30 @@ def test_it_is_differentiated_twice(device):
 
 @pytest.mark.parametrize("name", ["low rank", "several heads"])
 def test_in_plain_torch_it_is_the_eager_layer(name, device):
-    from metarnn.engines.triton.fused import Call, loop
-    from metarnn.engines.triton.written import Written
-
     layer = made("cpu", name).double()
     layer.engine = layer.sources[0].encoder.layer.engine = "eager"
     x, encoder = randn(*SHAPE), layer.sources[0].encoder.layer
     output, (h, c, e) = layer(x)
 
-    ahead, plan = (plan_cell(each.cell, (), (), ()) for each in (encoder, layer))
+    ahead, plan = (plan_loop(each.cell) for each in (encoder, layer))
     heads = layer.sources[0].generator.heads
-    names = [name for _, name in plan.driven]
-    written = sorted((names.index(name), heads[name]) for name in heads)
-    both = Written(loop(ahead), loop(plan), True, tuple(place for place, _ in written))
+    names = [name for _, name in plan.projection_arguments]
+    generated = sorted((names.index(name), heads[name]) for name in heads)
+    engine: Any = ENGINES["triton"]
+    first, second = (
+        engine.projected_call(p, 5, 2, x.dtype, [x.new_empty(0)] * len(p.states))
+        for p in (ahead, plan)
+    )
+    both = GeneratedCall(first, second, True, tuple(place for place, _ in generated))
 
     def weights(plan, layer):
-        own = {key: layer.weights(0)[name] for key, name, _ in plan.named_weights}
-        return [own[key] for key in plan.driven if key in own]
+        own = {key: layer.weights(0)[name] for key, name, _ in plan.weights}
+        return [own[key] for key in plan.projection_arguments if key in own]
 
     zero = [torch.zeros(2, part.shape[-1], dtype=x.dtype) for part in (e, h, c)]
-    arguments = [zero[0], x, *weights(ahead, encoder), *(head for _, head in written)]
+    arguments = [zero[0], x, *weights(ahead, encoder), *(head for _, head in generated)]
     arguments += [*zero[1:], *weights(plan, layer)]
-    found = both.plain(Call(5, 2, torch.float64, stacked=True), arguments)
+    found = both.reference(*arguments)
     expected = [h, c, *([output] if len(found) == 4 else []), e]
     assert_close(list(found), expected, 1e-12)
 

@@ -1,4 +1,4 @@
-"""A call like one before takes a shorter way, which leads to the same place."""
+"""A planned call computes what the general one does, whatever it is called with."""
 
 import copy
 import pickle
@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from metarnn import LSTM, Recurrent, cells
+from metarnn.engines import autograd
 from metarnn.engines import zeros as made
-from metarnn.layers import again
 from tests.helpers.compare import assert_same
 
 
@@ -31,7 +31,7 @@ def twice(layer, x):
 
 
 def kept(layer):
-    return [each for each in layer._calls.known.values() if each is not None]
+    return [each for each in layer._calls.values() if each is not None]
 
 
 @pytest.mark.parametrize("make", [cells.Elman, cells.LSTM, cells.GRU, cells.MinGRU, cells.SRU])
@@ -179,7 +179,7 @@ def test_weights_that_a_layer_makes_itself_are_asked_for_each_time():
 def test_another_cell_counts_at_once():
     layer, x = Recurrent(cells.Elman(3, 4)), torch.randn(5, 2, 3)
     assert (twice(layer, x) < 0).any()
-    layer.cell = cells.Elman(3, 4, nonlinearity="relu")
+    layer.cells = (cells.Elman(3, 4, nonlinearity="relu"),)
     assert not (layer(x)[0] < 0).any()
 
 
@@ -236,10 +236,10 @@ def test_under_a_transform_autocast_or_a_rule_of_torch_functions_nothing_is_shor
     torch.testing.assert_close(many[1], expected)
     with torch.autocast("cpu", torch.bfloat16):
         twice(layer, x)
-        assert layer._calls.known[again._key(layer, x)] is None
+        assert layer.planned(x) is None
     with torch.device("cpu"):
-        assert again._key(layer, x) is None
-    assert again._key(layer, x) is not None
+        assert layer.planned(x) is None
+    assert layer.planned(x) is not None
 
 
 def test_second_derivatives_go_the_same_way():
@@ -251,11 +251,11 @@ def test_second_derivatives_go_the_same_way():
 
 
 def test_not_all_kinds_of_calls_are_kept_for_ever(monkeypatch):
-    monkeypatch.setattr(again, "MOST", 3)
+    monkeypatch.setattr(autograd, "MOST_CALLS", 3)
     layer = Recurrent(cells.Elman(3, 4))
     for steps in range(1, 9):
         assert layer(torch.randn(steps, 2, 3))[0].shape == (steps, 2, 4)
-    assert len(layer._calls.known) == 3
+    assert len(layer._calls) == 3
 
 
 # What is not as it seems in memory, on the first call and on those like it.

@@ -151,8 +151,8 @@ class FusedEngine(Engine):
             call = make(plan, steps, batch, narrow or state[0].dtype, state)
             results = call(arguments, None if projected else recompute)
         output = plan.finish(sources, results[len(initial) :], apply, x)
-        final = tuple(part[0].to(dtype) for part in results[: len(initial)])
-        return output.to(dtype), final
+        pairs = zip(results[: len(initial)], initial, strict=True)
+        return output.to(dtype), tuple(part[0].to(start.dtype) for part, start in pairs)
 
 
 def is_concrete(*sizes: int) -> bool:

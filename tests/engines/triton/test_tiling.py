@@ -32,7 +32,7 @@ CELLS = {
     "lowrank-512": hyper.Generated(cells.LSTM(512, 512), (hyper.LowRank(),)),
     **{f"graph-{seed}": GraphCell(random_graph(seed)) for seed in range(6)},
 }
-KINDS = ("infer", "train", "reverse")
+KINDS = ("infer", "train", "backward")
 PROCESSORS = [1, 2, 3, 16, 78, 132, 160]
 BATCHES = [1, 5, 17, 64, 129, 1000]
 ON_CHIP = 227 << 10  # of an H100 or H200: shared memory that one program may take
@@ -270,6 +270,6 @@ def test_what_is_told_is_read_at_once_and_by_one_thread_each(name, kind, size):
             assert numbers >= 32 * t.warps
 
 
-@pytest.mark.parametrize("kind", ["train", "reverse"])
+@pytest.mark.parametrize("kind", ["train", "backward"])
 def test_an_lstm_of_256_units_is_told(kind):
     assert all(tile(program("lstm-256", kind), batch, 2, 132).told for batch in (1, 16, 64))

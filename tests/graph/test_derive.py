@@ -23,9 +23,10 @@ def known_values(graph, batch=2):
             seed = sum(map(ord, f"{node.op}{sorted(node.attributes.items())}"))
             known[k] = 0.5 * randn(*shape, seed=seed)
     weights = {}
-    for number, (name, m) in enumerate(graph.maps.items()):
-        weights[f"weight_{name}"] = 0.5 * randn(m.outputs, m.inputs, seed=number)
-        weights[f"bias_{name}"] = 0.5 * randn(m.outputs, seed=100 + number)
+    for name, m in graph.maps.items():
+        seed = sum(map(ord, name))
+        weights[f"weight_{name}"] = 0.5 * randn(m.outputs, m.inputs, seed=seed)
+        weights[f"bias_{name}"] = 0.5 * randn(m.outputs, seed=100 + seed)
     return known, weights
 
 

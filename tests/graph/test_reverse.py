@@ -8,6 +8,7 @@ from metarnn.graph.ops import OPS
 from tests.graph.test_derive import known_values
 from tests.helpers.cases import EVERY, randn
 from tests.helpers.compare import assert_close
+from tests.helpers.operations import arguments, attributes
 from tests.helpers.random_graphs import random_graph
 
 GRAPHS = {name: trace_cell(cell) for name, cell in EVERY.items()}
@@ -89,25 +90,14 @@ def test_the_reverse_of_what_stays_in_the_loop_is_its_gradient(name):
     compare(cut(GRAPHS[name]).loop)
 
 
-ATTRIBUTES = {
-    "slice": {"start": 1, "stop": 5},
-    "repeat": {"times": 3},
-    "fold": {"times": 2},
-    "norm": {"eps": 1e-5},
-    "rstd": {"eps": 1e-2},
-}
-
-
 @pytest.mark.parametrize("widths", [(6, 6, 6), (6, 1, 6), (1, 6, 6), (6, 6, 1)])
 @pytest.mark.parametrize("op", OPS)
 def test_every_operation_has_its_adjoint_repeated_numbers_included(op, widths):
     builder = Builder({})
     rows = [builder.add("input", width=n, name=f"x{k}") for k, n in enumerate(widths)]
-    if op == "div":
-        rows[1] = builder.add("add", builder.number(1.5), builder.add("sigmoid", rows[1]))
     arity = 3 if OPS[op].arity == -1 else OPS[op].arity
     if arity == 1 and widths != (6, 6, 6):
         return
-    made = builder.add(op, *rows[:arity], **ATTRIBUTES.get(op, {}))
+    made = builder.add(op, *arguments(builder, OPS[op], rows[:arity]), **attributes(OPS[op]))
     state = builder.add("state", width=builder.nodes[made].width, index=0)
     compare(builder.graph([builder.add("mul", state, made)], {"z": made}))

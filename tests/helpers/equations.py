@@ -30,6 +30,7 @@ POINTWISE: dict[Any, Callable[[Array], Array]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "elu": lambda x: np.where(x > 0, x, np.exp(x) - 1),
     torch.sin: np.sin,
+    torch.atan: np.arctan,
 }
 
 

@@ -5,11 +5,16 @@ from collections.abc import Callable, Iterable
 
 from metarnn.cells import Map
 from metarnn.graph import Builder, Graph, check_graph
+from tests.helpers.operations import ELEMENTWISE, arguments, attributes
 
 
 def random_graph(seed: int, extra_outputs: bool = False) -> Graph:
-    """A cell graph; with `extra_outputs` also outputs that no GraphCell may have."""
-    return _Growth(random.Random(seed)).graph(extra_outputs)
+    """A cell graph; with `extra_outputs` also outputs that no GraphCell may have.
+
+    Seeds that follow one another have each elementwise operation among them.
+    """
+    certain = list(ELEMENTWISE)[seed % len(ELEMENTWISE)]
+    return _Growth(random.Random(seed)).graph(certain, extra_outputs)
 
 
 def covering(seeds: Iterable[int]) -> list[int]:
@@ -96,9 +101,6 @@ class _Growth:
         def scaled(k: int, factor: float) -> int:
             return add("mul", k, number(factor))
 
-        def above_one(k: int) -> int:
-            return add("add", number(1.5), add("sigmoid", k))
-
         def joined() -> int:
             both = add("join", *self.random.sample([a, b, self.x, self.states[0]], 2))
             return self.linear(both, self.random.choice([n, 4, 6]))
@@ -107,15 +109,12 @@ class _Growth:
             lambda: scaled(add("add", a, b), 0.5),
             lambda: scaled(add("sub", a, b), 0.5),
             lambda: add("mul", add("sigmoid", a), b),
-            lambda: add("div", a, above_one(b)),
             lambda: add("max", a, b),
             lambda: add("min", a, b),
             lambda: add("where", add("greater", a, b), b, c),
             lambda: add("sigmoid", self.linear(a, n)),
             lambda: add("tanh", self.linear(b, self.random.choice([n, 5, 8]))),
             lambda: add("relu", a),
-            lambda: scaled(add("exp", add("sigmoid", a)), 0.4),
-            lambda: scaled(add("softplus", a), 0.5),
             lambda: add("identity", a),
             lambda: add("softmax", a),
             lambda: add("cumsum", add("softmax", a)),
@@ -130,10 +129,18 @@ class _Growth:
             lambda: add("add", scaled(a, 0.5), scaled(self.vector(n), 0.5)),
             lambda: add("sub", number(1.0, n), add("sigmoid", add("mul", a, self.vector(n)))),
             joined,
+            *[lambda: self.elementwise(self.random.choice(list(ELEMENTWISE)), n)] * 4,
         ]
         return self.random.choice(rules)()
 
-    def graph(self, extra_outputs: bool) -> Graph:
+    def elementwise(self, op: str, width: int) -> int:
+        """An operation of moderate values."""
+        found = ELEMENTWISE[op]
+        bounded = [self.add("tanh", self.pick(width)) for _ in range(found.arity)]
+        made = self.add(op, *arguments(self, found, bounded), **attributes(found))
+        return self.add("mul", made, self.number(0.5))
+
+    def graph(self, certain: str, extra_outputs: bool) -> Graph:
         for _ in range(self.random.randrange(3, 12)):
             self.pool.append(self.grow())
         new = []
@@ -142,6 +149,7 @@ class _Growth:
             candidate = self.full(self.add("mul", self.pick(n), self.number(0.5)), n)
             if not new:
                 candidate = self.add("add", candidate, self.add("tanh", self.linear(self.x, n)))
+                candidate = self.add("add", candidate, self.elementwise(certain, n))
             gate = self.add("sigmoid", self.full(self.pick(n), n))
             keep = self.add("sub", self.number(1), gate)
             mixed = self.add("add", self.add("mul", keep, state), self.add("mul", gate, candidate))

@@ -18,6 +18,7 @@ from metarnn.layers.onnx import (
     write_alive,
     write_states,
 )
+from tests.helpers.operations import every_operation
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -101,6 +102,17 @@ def test_a_cell_read_from_a_file():
     layer = Recurrent(GraphCell(found))
     same_sequences(layer)
     same_steps(layer)
+
+
+def test_every_operation():
+    layer = Recurrent(GraphCell(every_operation()))
+    same_sequences(layer)
+    same_steps(layer)
+
+
+@pytest.mark.parametrize("function", ["gelu", "elu", "silu"])
+def test_a_nonlinearity_of_several_operations(function):
+    same_steps(Recurrent(cells.Elman(5, 6, function)))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,9 @@ def _check_maps(maps: Mapping[str, Map]) -> None:
             refuse(where, f"brings the weights to {total:,}", f"at most {MOST_WEIGHTS:,}")
 
 
-# What each attribute must be; limits beyond the type are checked with the widths.
+FINITE = ("a finite number", lambda v: isinstance(v, float) and math.isfinite(v))
+# What an attribute must be that is no finite number; limits beyond the type are checked with the
+# widths.
 KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "name": ("an identifier", is_name),
     "map": ("the name of a map", is_name),
@@ -119,7 +121,7 @@ def _check_node(graph: Graph, k: int, node: Node) -> None:
         if 0 in widths:
             refuse(where, "has an argument of width 0", "one number at least")
         try:
-            expected = ops.width(node.op, widths, dict(node.attributes))
+            expected = ops.OPS[node.op].result_width(widths, node.attributes)
         except ValueError as error:
             raise GraphError(f"{where}: {error}") from None
     if node.width != expected:
@@ -146,7 +148,7 @@ def check_attributes(where: str, found: Mapping[str, Any], expected: tuple[str, 
     for name, value in found.items():
         if name not in expected:
             refuse(where, f"has the attribute {shown(name)}", f"only {list(expected)}")
-        what, fits = KINDS[name]
+        what, fits = KINDS.get(name, FINITE)
         if not fits(value):
             refuse(where, f"has {name}={shown(value)}", what)
 

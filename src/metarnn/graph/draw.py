@@ -6,13 +6,12 @@ from metarnn.graph.check import GraphError, check_graph
 from metarnn.graph.formula import state_names
 from metarnn.graph.graph import Graph, Node
 from metarnn.graph.layout import Layout, Point, arrange
+from metarnn.graph.ops import OPS
 from metarnn.graph.unfold import unfolded
 from metarnn.graph.vector import BLUE, GREEN, Canvas
 
 MOST_DRAWN = 400
 MARGIN, LANE = 24.0, 14.0
-SIGNS = {"add": "+", "sub": "−", "mul": "⊙", "div": "÷", "greater": ">"}
-NAMES = {"sigmoid": "σ", "norm": "LN", "cumsum_back": "cumsum ←", "number": "", "join": "join"}
 FILLS = {
     "input": BLUE,
     "context": BLUE,
@@ -96,8 +95,12 @@ def _loops(
 def _absorbed(graph: Graph, k: int) -> bool:
     """Whether a number is written into the boxes of those who use it."""
     users = [n for n in graph.nodes if k in n.args]
-    plain = all(n.op in SIGNS and _other(graph, n) is not None for n in users)
+    plain = all(_infix(n) and _other(graph, n) is not None for n in users)
     return plain and k not in graph.results
+
+
+def _infix(node: Node) -> bool:
+    return node.op in OPS and OPS[node.op].infix
 
 
 def _other(graph: Graph, node: Node) -> int | None:
@@ -119,11 +122,9 @@ def _label(graph: Graph, node: Node, names: list[str]) -> str:
         return f"W_{node['map']}"
     if node.op == "slice":
         return f"{node['start']}:{node['stop']}"
-    if node.op in ("repeat", "fold"):
-        return f"{node.op} {node['times']}"
-    sign = SIGNS.get(node.op)
-    if sign is None:
-        return NAMES.get(node.op, node.op)
+    sign = OPS[node.op].label.format(**node.attributes)
+    if not _infix(node):
+        return sign
     numbers = [graph.nodes[a].op == "number" and _absorbed(graph, a) for a in node.args]
     if not any(numbers):
         return sign
@@ -145,5 +146,5 @@ def _fill(graph: Graph, key: object) -> str:
     if node.op in FILLS:
         return FILLS[node.op]
     if node.elementwise:
-        return ARITHMETIC if node.op in SIGNS else CURVES
+        return ARITHMETIC if _infix(node) else CURVES
     return ROWS

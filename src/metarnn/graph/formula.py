@@ -13,12 +13,12 @@ from functools import cached_property
 from metarnn.graph.check import check_graph
 from metarnn.graph.derive import sink_slices
 from metarnn.graph.graph import Graph, Node
+from metarnn.graph.ops import OPS
+from metarnn.graph.roles import Roles
 
 SUM, PRODUCT, APPLIED, ATOM = range(4)  # how tightly an expression holds together
 LONG = 12  # operations in one line from which on a part gets a line of its own
-SQUASHING = ("sigmoid", "tanh", "relu", "softplus", "softmax", "exp")
-CALLS = {"sigmoid": "σ", "norm": "LN"}
-GREEK = {"σ": r"\sigma", "tanh": r"\tanh", "exp": r"\exp", "max": r"\max", "min": r"\min"}
+LATEX_FUNCTIONS = ("tanh", "exp", "max", "min", "log", "sin", "cos")  # that LaTeX sets itself
 
 
 def text(graph: Graph) -> str:
@@ -95,7 +95,7 @@ class Formulas:
             size[k] = counts + sum(size[a] for a in inline)
             product[k] = node.op == "linear" or any(product[a] for a in inline)
             shared = uses[k] > 1 and not node.source and node.op not in ("slice", "linear")
-            gate = node.op in SQUASHING and (product[k] or size[k] > 3)
+            gate = _bends(node) and (product[k] or size[k] > 3)
             only_output = outputs[k] == uses[k] == 1
             if k not in found and not only_output and (shared or gate or size[k] >= LONG):
                 letters[k] = roles.letter(k)
@@ -163,8 +163,7 @@ class Formulas:
             return self.joined(inside), ATOM
         if op == "identity":
             return self.write(args[0], ATOM), ATOM
-        inside += [str(node["times"])] if op in ("repeat", "fold") else []
-        return self.call(CALLS.get(op, op), inside), ATOM
+        return self.call(node, inside), ATOM
 
     def rows(self, linear: Node, start: int, stop: int) -> str:
         """The number of the gate that these rows of a map are, counted from 1, or the rows."""
@@ -215,8 +214,14 @@ class Formulas:
     def joined(self, rows: list[str]) -> str:
         return f"[{'; '.join(rows)}]"
 
-    def call(self, function: str, args: list[str]) -> str:
-        return f"{function}({', '.join(args)})"
+    def call(self, node: Node, args: list[str]) -> str:
+        attributes = {name: self.number(value) for name, value in node.attributes.items()}
+        return OPS[node.op].formula.format(*args, **attributes)
+
+
+def _bends(node: Node) -> bool:
+    """Whether a node is a function of one value, or a softmax: a gate, of a product."""
+    return node.op == "softmax" or (node.elementwise and OPS[node.op].arity == 1)
 
 
 class LatexFormulas(Formulas):
@@ -261,46 +266,12 @@ class LatexFormulas(Formulas):
     def joined(self, rows: list[str]) -> str:
         return rf"\left[{'; '.join(rows)}\right]"
 
-    def call(self, function: str, args: list[str]) -> str:
-        name = GREEK.get(function) or rf"\operatorname{{{function.replace('_', chr(92) + '_')}}}"
-        return rf"{name}\left({', '.join(args)}\right)"
-
-
-class Roles:
-    """What a value is for, so that it can be called by the letter that papers use."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.nodes = graph, graph.nodes
-        self.users: dict[int, list[int]] = {k: [] for k in range(len(graph.nodes))}
-        for k, node in enumerate(graph.nodes):
-            for a in node.args:
-                self.users[a].append(k)
-
-    def letter(self, k: int) -> str:
-        """i, f, o, r, z for gates by what they multiply, g for a candidate, u for the rest."""
-        node = self.nodes[k]
-        if node.op == "tanh":
-            return "g"
-        if node.op != "sigmoid":
-            return "u"
-        if any(self.nodes[u].op == "sub" and self.nodes[u].args[1] == k for u in self.users[k]):
-            return "z"
-        partners = []
-        for u in self.users[k]:
-            if self.nodes[u].op == "mul":
-                (partner,) = [a for a in self.nodes[u].args if a != k] or [k]
-                found = self._partner(partner)
-                into_product = any(self.nodes[w].op == "linear" for w in self.users[u])
-                partners.append("r" if found == "f" and into_product else found)
-        return next((p for p in ("r", "f", "i", "o") if p in partners), "s")
-
-    def _partner(self, k: int) -> str:
-        node = self.nodes[k]
-        if node.op == "state":
-            return "f"
-        if node.op in ("linear", "slice"):
-            return "r"
-        next_states = set(self.graph.next_states)
-        if node.op == "tanh":
-            return "o" if self.graph.needed([k]) & next_states else "i"
-        return "o" if k in next_states else "u"
+    def call(self, node: Node, args: list[str]) -> str:
+        attributes = {name: self.number(value) for name, value in node.attributes.items()}
+        op = OPS[node.op]
+        if op.latex:
+            return op.latex.format(*args, **attributes)
+        function, _, inside = op.formula.format(*args, **attributes).partition("(")
+        name = function.replace("_", r"\_")
+        plain = function in LATEX_FUNCTIONS
+        return (rf"\{name}" if plain else rf"\operatorname{{{name}}}") + self.brackets(inside[:-1])

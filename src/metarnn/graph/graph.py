@@ -113,9 +113,10 @@ class Builder:
             if attributes.get("transposed", False):
                 return attributes["stop"] - attributes["start"]
             return self.maps[attributes["map"]].outputs
-        if op in ops.OPS and ops.OPS[op].arity not in (-1, len(args)):
-            raise ValueError(f"{op} takes {ops.OPS[op].arity} values, not {len(args)}")
-        return ops.width(op, [self.nodes[k].width for k in args], attributes)
+        found = ops.OPS[op]
+        if found.arity not in (-1, len(args)):
+            raise ValueError(f"{op} takes {found.arity} values, not {len(args)}")
+        return found.result_width([self.nodes[k].width for k in args], attributes)
 
     def number(self, value: float, width: int = 1) -> int:
         return self.add("number", width=width, value=float(value))

@@ -1,4 +1,4 @@
-"""The backward pass of a step, as a graph: one adjoint rule for each operation.
+"""The backward pass of a step, as a graph: each operation's `vjp`, traced.
 
 A loop that runs this graph from the last step to the first carries the adjoints of the states.
 From the forward pass it reads only states and the results of matrix products, or what was added to
@@ -9,13 +9,16 @@ so that after the loop dW is one matrix product over all time steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from inspect import signature
+from itertools import accumulate, pairwise
 from typing import Any
 
 from metarnn.graph.derive import depends, sink_slices
 from metarnn.graph.graph import Builder, Graph
+from metarnn.graph.ops import OPS
+from metarnn.graph.trace import Value
 
 
 @dataclass(frozen=True)
@@ -194,98 +197,36 @@ def _narrowed(builder: Builder, node: int, width: int) -> int:
 
 
 def _adjoints(
-    b: Builder, k: int, graph: Graph, value: _Values, g: int, live: set[int]
+    builder: Builder, k: int, graph: Graph, value: _Values, g: int, live: set[int]
 ) -> list[tuple[int, int]]:
     """For each argument of node k (start, adjoint); `start` is where in the argument it belongs."""
     node = graph.nodes[k]
-
-    def y() -> int:
-        return value[k]
-
-    def arg(i: int) -> int:
-        return value[node.args[i]]
-
-    def add(op: str, *operands: int, **attributes: Any) -> int:
-        return b.add(op, *operands, **attributes)
-
-    one, zero = b.number(1), b.number(0)
-    # Only what is asked for is built: an adjoint for a dead argument would be dead weight.
-    rules: dict[str, list[Callable[[], int]]] = {
-        "add": [lambda: g, lambda: g],
-        "sub": [lambda: g, lambda: add("sub", zero, g)],
-        "mul": [lambda: add("mul", g, arg(1)), lambda: add("mul", g, arg(0))],
-        "div": [
-            lambda: add("div", g, arg(1)),
-            lambda: add("sub", zero, add("div", add("mul", g, y()), arg(1))),
-        ],
-        "max": [
-            lambda: add("sub", g, add("mul", g, add("greater", arg(1), arg(0)))),
-            lambda: add("mul", g, add("greater", arg(1), arg(0))),
-        ],
-        "min": [
-            lambda: add("sub", g, add("mul", g, add("greater", arg(0), arg(1)))),
-            lambda: add("mul", g, add("greater", arg(0), arg(1))),
-        ],
-        "greater": [lambda: zero, lambda: zero],
-        "where": [
-            lambda: zero,
-            lambda: add("where", arg(0), g, zero),
-            lambda: add("where", arg(0), zero, g),
-        ],
-        "sigmoid": [lambda: add("mul", g, add("mul", y(), add("sub", one, y())))],
-        "tanh": [lambda: add("mul", g, add("sub", one, add("mul", y(), y())))],
-        "relu": [lambda: add("mul", g, add("greater", arg(0), zero))],
-        "exp": [lambda: add("mul", g, y())],
-        "softplus": [lambda: add("mul", g, add("sigmoid", arg(0)))],
-        "identity": [lambda: g],
-        "slice": [lambda: g],
-        "repeat": [lambda: add("fold", g, times=node["times"])],
-        "fold": [lambda: add("repeat", g, times=node["times"])],
-        "sum": [lambda: _spread(b, g, graph.nodes[node.args[0]].width)],
-        "mean": [
-            lambda: _spread(
-                b,
-                add("mul", g, b.number(1 / graph.nodes[node.args[0]].width)),
-                graph.nodes[node.args[0]].width,
-            )
-        ],
-        "softmax": [lambda: add("mul", y(), add("sub", g, add("sum", add("mul", g, y()))))],
-        "cumsum": [lambda: add("cumsum_back", g)],
-        "cumsum_back": [lambda: add("cumsum", g)],
-        # y = (x - mean) / std: g - mean(g) - y mean(g y), over std.
-        "norm": [
-            lambda: add(
-                "mul",
-                add("rstd", arg(0), eps=node["eps"]),
-                add(
-                    "sub",
-                    add("sub", g, add("mean", g)),
-                    add("mul", y(), add("mean", add("mul", g, y()))),
-                ),
-            )
-        ],
-    }
-    if node.op == "rstd":  # y = 1 / std: -y³ (x - mean) / n
-        n = graph.nodes[node.args[0]].width
-        cube = add("mul", y(), add("mul", y(), y()))
-        centred = add("sub", arg(0), add("mean", arg(0)))
-        return [(0, add("mul", add("mul", add("mul", g, cube), b.number(-1 / n)), centred))]
+    if node.op == "slice":
+        return [(node["start"], g)]
     if node.op == "join":
-        found, offset = [], 0
-        for a in node.args:
-            width = graph.nodes[a].width
-            found.append((0, add("slice", g, start=offset, stop=offset + width)))
-            offset += width
-        return found
-    if node.op not in rules:
+        edges = [0, *accumulate(graph.nodes[a].width for a in node.args)]
+        return [(0, builder.add("slice", g, start=a, stop=b)) for a, b in pairwise(edges)]
+    rules = OPS[node.op].vjp
+    if rules is None:
         raise ValueError(f"{node.op} has no adjoint")
-    start = node["start"] if node.op == "slice" else 0
-    # An adjoint is as wide as the result; a wider zero or number in it counts as repeated.
-    return [
-        (start, rule()) if a in live else (0, g)
-        for a, rule in zip(node.args, rules[node.op], strict=True)
-    ]
 
+    def operand(name: str) -> Any:
+        """What a parameter of a rule stands for: see `Op`. A forward value is computed for it."""
+        if name in node.attributes:
+            return node[name]
+        if name == "n":
+            return graph.nodes[node.args[0]].width
+        if name == "g":
+            return Value(builder, g)
+        source = k if name == "y" else node.args["xabc".index(name) - (name != "x")]
+        return Value(builder, value[source])
 
-def _spread(b: Builder, node: int, width: int) -> int:
-    return b.add("mul", node, b.number(1, width)) if width > 1 else node
+    # An adjoint is as wide as the result; a wider zero or number in it counts as repeated. Only
+    # what is asked for is built: an adjoint for a dead argument would be dead weight.
+    found = []
+    for a, rule in zip(node.args, rules if isinstance(rules, tuple) else (rules,), strict=True):
+        if a in live:
+            found.append((0, rule(*map(operand, signature(rule).parameters)).node))
+        else:
+            found.append((0, g))
+    return found

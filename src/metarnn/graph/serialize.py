@@ -9,6 +9,7 @@ from typing import Any
 
 from metarnn.cells import Map
 from metarnn.graph.check import (
+    KINDS,
     MOST_NODES,
     GraphError,
     check_graph,
@@ -168,8 +169,9 @@ def _node(k: int, found: Any) -> Node:
     if not isinstance(found["args"], list):
         refuse(where, f"has the arguments {shown(found['args'])}", "a list of earlier nodes")
     values = {name: found[name] for name in attributes}
-    for name in ("value", "eps"):
-        value = values.get(name)
+    for name, value in values.items():
+        if name in KINDS and name not in ("value", "eps"):
+            continue  # no float
         if value in ("inf", "-inf") and name == "value":
             values[name] = float(value)
         elif isinstance(value, int) and not isinstance(value, bool):

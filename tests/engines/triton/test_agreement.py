@@ -17,6 +17,7 @@ from metarnn.engines.triton.tiling import Tiling, tile
 from metarnn.graph import GraphCell
 from tests.helpers.cases import EVERY, TRACEABLE, make, parts, randn
 from tests.helpers.compare import assert_close, cotangents, inputs, leaves, measure
+from tests.helpers.operations import every_operation
 from tests.helpers.oracle import TYPES, agree, everything, given, pair
 from tests.helpers.random_graphs import random_graph
 
@@ -234,6 +235,11 @@ def test_a_state_that_is_changed_in_place_changes_no_output(device):
 @pytest.mark.parametrize("seed", range(4))
 def test_random_graphs(seed, device):
     agree(GraphCell(random_graph(seed)), device, steps=2)
+
+
+@pytest.mark.medium
+def test_every_operation(device):
+    agree(GraphCell(every_operation()), device, steps=2)
 
 
 @pytest.mark.slow

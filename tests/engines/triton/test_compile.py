@@ -27,6 +27,7 @@ from metarnn.engines.triton.pack import places
 from metarnn.engines.triton.scan import Scan
 from metarnn.engines.triton.tiling import tile
 from metarnn.graph import GraphCell
+from tests.helpers.operations import every_operation
 from tests.helpers.random_graphs import random_graph
 
 def shared(kernel, batch, dot, split):
@@ -95,12 +96,13 @@ CELLS = {
     "lowrank": "hyper.Generated(cells.LSTM(256, 256), (hyper.LowRank(),))",
     "mogrifier": "hyper.Mogrifier(cells.LSTM(512, 512), rounds=5, rank=32)",
     "graph": "GraphCell(random_graph(5))",
+    "operations": "GraphCell(every_operation(256))",
     "one": "cells.LSTM(1, 1)",
 }
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", ["lstm", "graph"])
+@pytest.mark.parametrize("name", ["lstm", "graph", "operations"])
 def test_kernels_compile_and_fit(name):
     check(CELLS[name], 64, HALF)
 

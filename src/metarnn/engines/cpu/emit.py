@@ -17,9 +17,12 @@ from metarnn.engines.cpu.outside import SIZES, Matrices, nothing
 from metarnn.engines.cpu.products import VECTORS, Products, each_tile
 from metarnn.engines.cpu.rows import Rows, fill
 from metarnn.graph import Graph, stages
+from metarnn.graph.ops import OPS
 
 HERE = Path(__file__).parent
-PRELUDE = (HERE / "prelude.c").read_text(encoding="utf-8")
+PRELUDE = "\n".join(
+    [(HERE / "prelude.c").read_text(encoding="utf-8"), *(op.c_source for op in OPS.values())]
+)
 PRODUCTS = (
     PRELUDE
     + SIZES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metarnn.graph import Graph, Node, Stage
+from metarnn.graph.ops import OPS
 
 # Outputs of which only the sum over the steps is asked for, [B, n]: adjoints of what is the same at
 # all of them.
@@ -146,11 +147,7 @@ def number(value: float) -> str:
     return f"((real){float(value)!r})"
 
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-
-
 def expression(node: Node, args: list[str]) -> str:
-    """An elementwise operation on vectors in C; see prelude.c for the functions."""
-    if node.op in INFIX:
-        return f"{args[0]} {INFIX[node.op]} {args[1]}"
-    return args[0] if node.op == "identity" else f"v_{node.op}({', '.join(args)})"
+    """An elementwise operation on vectors in C."""
+    attributes = {name: number(value) for name, value in node.attributes.items()}
+    return OPS[node.op].c.format(*args, **attributes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from metarnn.engines.cpu.layout import Layout, expression, number, put, summed
 from metarnn.graph import Stage
+from metarnn.graph.ops import OPS
 
 
 class Rows:
@@ -87,25 +88,9 @@ class Rows:
         if node.op == "join":
             return self.join(k)
         x, n = self.layout.row(node.args[0]), self.nodes[node.args[0]].width
-        times, eps = node.attributes.get("times"), number(node.attributes.get("eps", 0))
-        return {
-            "repeat": [
-                f"for (long i = 0; i < {n}; i++)",
-                f"for (long j = 0; j < {times}; j++) {to}[i * {times} + j] = {x}[i];",
-            ],
-            "fold": [
-                f"for (long i = 0; i < {node.width}; i++) {{ real s = 0;",
-                f"for (long j = 0; j < {times}; j++) s += {x}[i * {times} + j];",
-                f"{to}[i] = s; }}",
-            ],
-            "sum": [f"{to}[0] = row_sum({x}, {n});"],
-            "mean": [f"{to}[0] = row_sum({x}, {n}) / {n};"],
-            "softmax": [f"row_softmax({to}, {x}, {n});"],
-            "cumsum": [f"row_cumsum({to}, {x}, {n}, 0);"],
-            "cumsum_back": [f"row_cumsum({to}, {x}, {n}, 1);"],
-            "norm": [f"row_norm({to}, {x}, {n}, {eps});"],
-            "rstd": [f"{{ real mean; {to}[0] = row_rstd({x}, {n}, {eps}, &mean); }}"],
-        }[node.op]
+        eps, times = number(node.attributes.get("eps", 0)), node.attributes.get("times")
+        text = OPS[node.op].c.format(to=to, x=x, n=n, width=node.width, eps=eps, times=times)
+        return text.split("\n")
 
     def join(self, k: int) -> list[str]:
         lines, start, to = [], 0, self.layout.row(k)

@@ -7,7 +7,7 @@ from metarnn.engines.triton.layout import Layout, Segment
 from metarnn.engines.triton.mail import Mail
 from metarnn.engines.triton.program import Group, Key, Program, short
 from metarnn.engines.triton.rows import Rows
-from metarnn.engines.triton.text import indented, spread, store
+from metarnn.engines.triton.text import functions, indented, spread, store
 from metarnn.engines.triton.units import Units
 from metarnn.graph import Graph
 
@@ -31,26 +31,19 @@ from metarnn.engines.triton.prelude import (
     alike,
     columns,
     dot,
-    exp,
-    greater,
     inner,
     join2,
-    maximum,
-    minimum,
     nothing,
     put,
     settled,
-    sigmoid,
-    softplus,
     split2,
-    tanh,
     together,
     weights,
-)
-
+)'''
+LOOP = """
 
 @triton.jit(do_not_specialize=["steps", "batch", "first"])
-def loop('''
+def loop("""
 
 # How the work is shared: see `tiling.Tiling`; and in which types of number products are computed.
 SHARED = ("P", "BB", "SEQUENCES", "DOT", "SPLIT", "ALONE", "TOLD")
@@ -174,7 +167,8 @@ class Emitter:
             "    if fine == 0:",
             "        tl.store(alarm, 1)",
         ]
-        head = f"{HEAD}{pointers}, counters, alarm, steps, batch, first, {parameters}):"
+        start = f"{HEAD}\n{functions(self.nodes)}{LOOP}"
+        head = f"{start}{pointers}, counters, alarm, steps, batch, first, {parameters}):"
         return "\n".join([head, *lines, ""])
 
     def _last_meeting(self) -> list[str]:

@@ -10,6 +10,7 @@ from metarnn.engines.triton.layout import Segment
 from metarnn.engines.triton.program import power
 from metarnn.engines.triton.text import element, expression, indented, lanes, number
 from metarnn.graph import Node
+from metarnn.graph.ops import OPS
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.emit import Emitter
@@ -105,29 +106,23 @@ class Rows:
         if node.op in ("repeat", "fold"):
             return self._rearranged(node, argument)
         x = self.value(argument)
-        if width == 1:  # a row of one number is a scalar here
-            alone = {"softmax": "1.0 + 0 * {x}", "norm": "0 * {x}", "rstd": "0 * {x} + {r}"}
-            r = number(float(torch.tensor(node.attributes.get("eps", 1.0)).rsqrt()))
-            return alone.get(node.op, "{x} + 0").format(x=x, r=r)
+        if width == 1:  # a row of one value is a scalar here
+            return _alone(node, x)
 
         def among(text: str, other: str) -> str:
             return f"tl.where({inside}, {text}, {other})" if inside else f"({text})"
 
         x = f"({x} + tl.zeros(({power(width)},), tl.float32))"  # it may be one number for all
         zeroed = among(x, "0.0")
-        if node.op == "sum":
-            return f"tl.sum({zeroed}, 0)"
-        if node.op == "mean":
-            return f"tl.sum({zeroed}, 0) / {width}"
-        if node.op in ("cumsum", "cumsum_back"):
-            return f"tl.cumsum({zeroed}, 0, reverse={node.op == 'cumsum_back'})"
-        if node.op == "softmax":
-            lowest = among(x, 'float("-inf")')
-            return f"h{k} = exp({lowest} - tl.max({lowest}, 0))\nh{k} / tl.sum(h{k}, 0)"
-        centred = among(f"{x} - tl.sum({zeroed}, 0) / {width}", "0.0")
-        square = f"tl.sum(h{k} * h{k}, 0) / {width}"
-        first = f"h{k} = {centred}\nv{k} = tl.rsqrt({square} + {node['eps']!r})\n"
-        return first + (f"h{k} * v{k}" if node.op == "norm" else f"v{k} + 0")
+        return OPS[node.op].triton.format(
+            n=width,
+            zeroed=zeroed,
+            lowest=among(x, 'float("-inf")'),
+            centred=among(f"{x} - tl.sum({zeroed}, 0) / {width}", "0.0"),
+            h=f"h{k}",
+            v=f"v{k}",
+            eps=repr(node.attributes.get("eps")),
+        )
 
     def _rearranged(self, node: Node, argument: int) -> str:
         """Numbers of a row elsewhere in it: through memory."""
@@ -149,3 +144,11 @@ class Rows:
         load = f"tl.load({base} + {i} * {times} + {j}, mask={mask}, other=0.0"
         total = f'tl.sum({load}, cache_modifier=".cg").to(tl.float32), 1)'
         return f"tl.sum({total}, 0)" if out == 1 else total
+
+
+def _alone(node: Node, x: str) -> str:
+    """An operation on a row of one value x: a constant unless that is NaN, or x itself."""
+    if node.op not in ("softmax", "norm", "rstd"):
+        return f"{x} + 0"
+    value = float(OPS[node.op].compute(torch.zeros(1), **node.attributes))
+    return f"0 * {x} + {number(value)}"

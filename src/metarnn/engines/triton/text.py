@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import torch
@@ -11,11 +12,7 @@ from metarnn.graph import Node
 from metarnn.graph.ops import OPS
 
 FLOAT = ".to(tl.float32)"
-INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-CALLS = {
-    "max": "maximum", "min": "minimum", "greater": "greater", "sigmoid": "sigmoid",
-    "tanh": "tanh", "exp": "exp", "softplus": "softplus",
-}  # fmt: skip
+CALL = re.compile(r"(?<![\w.])(?!float\b)([a-z]\w*)\(")  # a function that is not Triton's own
 
 
 def number(value: float) -> str:
@@ -26,18 +23,28 @@ def number(value: float) -> str:
 
 def expression(node: Node, args: list[str], nodes: tuple[Node, ...]) -> str:
     """An elementwise operation in Triton."""
+    op = OPS[node.op]
     if all(nodes[a].op == "number" for a in node.args):
         values = [torch.tensor(nodes[a]["value"], dtype=torch.float64) for a in node.args]
-        return f"tl.full((), {number(float(OPS[node.op].compute(*values)))}, tl.float32)"
-    if node.op in INFIX:
-        return f"{args[0]} {INFIX[node.op]} {args[1]}"
-    if node.op == "where":
-        return f"tl.where({args[0]} != 0, {args[1]}, {args[2]})"
-    if node.op == "relu":
-        return f"maximum({args[0]}, 0.0)"
-    if node.op == "identity":
-        return args[0]
-    return f"{CALLS[node.op]}({', '.join(args)})"
+        value = op.compute(*values, **node.attributes)
+        return f"tl.full((), {number(float(value))}, tl.float32)"
+    attributes = {name: number(value) for name, value in node.attributes.items()}
+    return op.triton.format(*args, **attributes)
+
+
+def functions(nodes: Iterable[Node]) -> str:
+    """The functions that operations call: those of `functions.py`, and their own source."""
+    used = {node.op for node in nodes if node.op in OPS}
+    called = {name for op in used for name in CALL.findall(OPS[op].triton)}
+    sources: list[str] = []
+    for op in reversed(OPS.values()):  # a function comes after those that it calls
+        own = set(re.findall(r"def (\w+)", op.triton_source))
+        if called & own:
+            called = (called | set(CALL.findall(op.triton_source))) - own
+            sources.insert(0, op.triton_source)
+    names = "".join(f"    {name},\n" for name in sorted(called))
+    head = f"from metarnn.engines.triton.functions import (\n{names})\n" if called else ""
+    return "\n".join([head, *sources])
 
 
 def spread(value: str, width: int | str) -> str:

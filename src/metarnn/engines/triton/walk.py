@@ -9,7 +9,7 @@ from __future__ import annotations
 from metarnn.engines.triton import chain
 from metarnn.engines.triton.layout import SUMS
 from metarnn.engines.triton.program import Key
-from metarnn.engines.triton.text import expression, indented, number
+from metarnn.engines.triton.text import expression, functions, indented, number
 from metarnn.graph import Graph, affine, depends
 from metarnn.graph.unrolled import Visit, unrolled
 
@@ -22,21 +22,14 @@ from metarnn.engines.triton.exchange import PATIENCE
 from metarnn.engines.triton.prelude import (
     and_before,
     and_before_forgetting,
-    exp,
-    greater,
-    maximum,
-    minimum,
     onward,
-    sigmoid,
-    softplus,
-    tanh,
     then,
     then_forgetting,
-)
-
+)'''
+LOOP = """
 
 @triton.jit(do_not_specialize=["steps", "batch", "span"])
-def loop('''
+def loop("""
 
 FIXED = "ROWS", "UNITS", "LOOKS", "EVEN"  # LOOKS is 0 where a program goes through all of time
 
@@ -79,7 +72,8 @@ class Walk:
         lines = self._lines()  # which finds out what the arrays are
         arrays = ", ".join(f"a{i}" for i in range(len(self.arrays)))
         fixed = ", ".join(f"{name}: tl.constexpr" for name in FIXED)
-        head = f"{HEAD}{arrays}, told, steps, batch, span, {fixed}):"
+        start = f"{HEAD}\n{functions(self.graph.nodes)}{LOOP}"
+        head = f"{start}{arrays}, told, steps, batch, span, {fixed}):"
         return "\n".join([head, *indented(lines), ""])
 
     def _lines(self) -> list[str]:

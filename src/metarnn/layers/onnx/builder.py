@@ -70,6 +70,9 @@ class Builder:
     def const(self, value: Tensor | np.ndarray, name: str = "") -> str:
         return self.constants.add(value, name)
 
+    def number(self, value: float) -> str:
+        return self.const(np.array([value], np.float32))
+
     def ints(self, *values: int) -> str:
         return self.const(np.array(values, np.int64))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from metarnn.engines.triton import kernel, pack
-from metarnn.engines.triton.emit import HEAD
+from metarnn.engines.triton.emit import HEAD, LOOP
 from metarnn.engines.triton.program import Block, Group, power
 from metarnn.engines.triton.text import indented
 from metarnn.engines.triton.tiling import Chunks, Tiling
@@ -77,7 +77,7 @@ def packed(group: Group, t: Tiling, dot: torch.dtype = torch.float32, split=Fals
     taken |= {"SPLIT": split, "P": t.programs, "AT0": 0}
     taken |= {n: v for n, v in t.constants.items() if n in ("CHUNK0", "INNER0", "PARTS0")}
     given = ", ".join([*arrays.values(), *(f"{name}: tl.constexpr" for name in taken)])
-    head = HEAD.replace('do_not_specialize=["steps", "batch", "first"]', "")
+    head = (HEAD + LOOP).replace('do_not_specialize=["steps", "batch", "first"]', "")
     source = "\n".join([f"{head}{given}):", "    me = tl.program_id(0)", *indented(lines), ""])
     *_, size = pack.places([group], t, 2 if split else 1)
     found = torch.full([size], torch.nan, dtype=dot)

@@ -42,6 +42,35 @@ def test_what_is_written_is_read_again(name):
     assert list(again.maps) == list(graph.maps)
 
 
+SAVED = """{
+  "format": "metarnn-cell", "version": 1, "window": 1,
+  "maps": {"ih": {"inputs": 3, "rows": 2, "bias": true, "recurrent": false}},
+  "nodes": [
+    {"op": "state", "args": [], "width": 2, "index": 0},
+    {"op": "input", "args": [], "width": 3, "name": "x"},
+    {"op": "linear", "args": [1], "width": 2, "map": "ih", "start": 0, "stop": 3, "bias": true},
+    {"op": "norm", "args": [2], "width": 2, "eps": 1e-05},
+    {"op": "join", "args": [3, 0], "width": 4},
+    {"op": "fold", "args": [4], "width": 2, "times": 2},
+    {"op": "softplus", "args": [5], "width": 2},
+    {"op": "number", "args": [], "width": 1, "value": "inf"},
+    {"op": "min", "args": [6, 7], "width": 2},
+    {"op": "slice", "args": [4], "width": 2, "start": 1, "stop": 3},
+    {"op": "cumsum_back", "args": [9], "width": 2},
+    {"op": "greater", "args": [10, 8], "width": 2},
+    {"op": "where", "args": [11, 8, 10], "width": 2}
+  ],
+  "next_states": [12], "outputs": {"y": 12}
+}"""
+
+
+def test_a_file_of_the_first_version_is_read_as_it_always_was():
+    graph = from_json(SAVED)
+    assert json.loads(to_json(graph)) == json.loads(SAVED)
+    assert text(graph).splitlines()[-1] == "y_t = h_t"
+    assert GraphCell(graph).states == (2,)
+
+
 def test_graphs_survive_copies_and_other_processes():
     graph = GRAPHS["lstm"]
     hash(graph)

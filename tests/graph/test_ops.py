@@ -136,8 +136,7 @@ def test_every_operation_is_saved_printed_and_drawn():
     graph = every_operation()
     assert from_json(json_of(graph)) == graph
     shown, set_ = text(graph), latex(graph)
-    assert "pow(u" in shown.replace("_t", "") or "pow(" in shown
-    for piece in ("|", "√(", "σ(", "erf(", "sin("):
+    for piece in ("|", "pow(", "√(", "σ(", "erf(", "sin("):
         assert piece in shown
     for piece in (r"\sqrt{", r"\sin\left(", r"\operatorname{erf}\left(", r"\left|", "^{1.5}"):
         assert piece in set_
@@ -148,5 +147,7 @@ def test_every_operation_is_saved_printed_and_drawn():
 
 def test_what_an_attribute_may_be_is_checked_in_a_file():
     found = json_of(every_operation())
-    with pytest.raises(ValueError, match="exponent='two': expected a finite number"):
-        from_json(found.replace('"exponent": 1.5', '"exponent": "two"'))
+    for damaged in ("'two'", 2.0, 1):  # C knows powers of whole numbers as products only
+        said = str(damaged).replace("'", '"')
+        with pytest.raises(ValueError, match="expected a finite number that is no whole one"):
+            from_json(found.replace('"exponent": 1.5', f'"exponent": {said}'))

@@ -82,6 +82,7 @@ def _check_maps(maps: Mapping[str, Map]) -> None:
             refuse(where, f"brings the weights to {total:,}", f"at most {MOST_WEIGHTS:,}")
 
 
+EXACT = ("name", "map", "index", "start", "stop", "times", "bias")  # all others are floats
 FINITE = ("a finite number", lambda v: isinstance(v, float) and math.isfinite(v))
 # What an attribute must be that is no finite number; limits beyond the type are checked with the
 # widths.
@@ -94,6 +95,10 @@ KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "times": ("a whole number from 1 on", lambda v: whole(v, 1, WIDEST)),
     "bias": ("true or false", lambda v: isinstance(v, bool)),
     "value": ("a number", lambda v: isinstance(v, float) and not math.isnan(v)),
+    "exponent": (
+        "a finite number that is no whole one: powers of those are products",
+        lambda v: isinstance(v, float) and math.isfinite(v) and v != int(v),
+    ),
     "eps": (
         "a finite number, not below 0",
         lambda v: isinstance(v, float) and math.isfinite(v) and v >= 0,

@@ -9,7 +9,7 @@ from typing import Any
 
 from metarnn.cells import Map
 from metarnn.graph.check import (
-    KINDS,
+    EXACT,
     MOST_NODES,
     GraphError,
     check_graph,
@@ -170,8 +170,8 @@ def _node(k: int, found: Any) -> Node:
         refuse(where, f"has the arguments {shown(found['args'])}", "a list of earlier nodes")
     values = {name: found[name] for name in attributes}
     for name, value in values.items():
-        if name in KINDS and name not in ("value", "eps"):
-            continue  # no float
+        if name in EXACT:
+            continue
         if value in ("inf", "-inf") and name == "value":
             values[name] = float(value)
         elif isinstance(value, int) and not isinstance(value, bool):

@@ -88,8 +88,11 @@ class Rows:
         if node.op == "join":
             return self.join(k)
         x, n = self.layout.row(node.args[0]), self.nodes[node.args[0]].width
-        eps, times = number(node.attributes.get("eps", 0)), node.attributes.get("times")
-        text = OPS[node.op].c.format(to=to, x=x, n=n, width=node.width, eps=eps, times=times)
+        attributes = {
+            name: number(value) if isinstance(value, float) else value
+            for name, value in node.attributes.items()
+        }
+        text = OPS[node.op].c.format(to=to, x=x, n=n, width=node.width, **attributes)
         return text.split("\n")
 
     def join(self, k: int) -> list[str]:

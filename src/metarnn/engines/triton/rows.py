@@ -121,7 +121,7 @@ class Rows:
             centred=among(f"{x} - tl.sum({zeroed}, 0) / {width}", "0.0"),
             h=f"h{k}",
             v=f"v{k}",
-            eps=repr(node.attributes.get("eps")),
+            **{name: repr(value) for name, value in node.attributes.items()},
         )
 
     def _rearranged(self, node: Node, argument: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor as T
 
@@ -54,7 +53,7 @@ where = Op(
     "where", lambda mask, a, b: torch.where(mask != 0, a, b), (torch.where,), arity=3,
     vjp=(lambda g: g.constant(0), lambda g, a: where(a, g, 0.0), lambda g, a: where(a, 0.0, g)),
     c="v_where({0}, {1}, {2})", triton="tl.where({0} != 0, {1}, {2})",
-    onnx=lambda o, mask, a, b: o.add("Where", o.add("Equal", mask, o.const(ZERO)), b, a),
+    onnx=lambda o, mask, a, b: o.add("Where", o.add("Equal", mask, o.number(0.0)), b, a),
 )  # fmt: skip
 absolute = Op(
     "abs", torch.abs, (torch.abs, T.abs, T.__abs__), vjp=lambda g, x: g * torch.sign(x),
@@ -75,10 +74,10 @@ power = Op(  # of an exponent that is no whole number; the error grows with |exp
     "pow", lambda x, exponent: x**exponent, attributes=("exponent",), positive=True,
     vjp=lambda g, x, exponent: g * (exponent * x ** (exponent - 1)),
     c="v_exp(v_log({0}) * {exponent})", triton="exp(tl.log({0}) * {exponent})",
-    onnx=lambda o, x, exponent: o.add("Pow", x, o.const(np.array([exponent], np.float32))),
-    formula="pow({0}, {exponent})", latex="{{{0}}}^{{{exponent}}}", label="pow {exponent:.4g}",
+    onnx=lambda o, x, exponent: o.add("Pow", x, o.number(exponent)),
+    formula="pow({0}, {exponent})", latex=r"\left({0}\right)^{{{exponent}}}",
+    label="pow {exponent:.4g}",
 )  # fmt: skip
-ZERO = np.zeros(1, np.float32)
 
 
 def _add(a: Any, b: Any, *, alpha: float = 1) -> Any:

@@ -63,6 +63,10 @@ class Source(nn.Module):
             encoder = (*self.encoder.state_sizes, *((self.width,) if self.delay else ()))
         return (*encoder, *((1,) if self.times else ()))
 
+    @property
+    def constant(self) -> bool:
+        return bool(self.pool) and not self.times
+
     def forward(
         self, x: Tensor, state: State, call: Inputs, resets: Tensor | None
     ) -> tuple[Mapping[str, Tensor], State]:

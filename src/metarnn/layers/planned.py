@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from metarnn.engines import Recurrence, run
 from metarnn.engines.autograd import EngineFailure
 from metarnn.engines.engine import FusedEngine
 from metarnn.engines.modes import autocast_dtype
@@ -20,6 +21,10 @@ from metarnn.layers.unroll import Generator, Heads
 
 Results = tuple[Tensor, Sequence[Tensor]]
 OWN_MEMORY = (nn.Parameter, Tensor)  # types of weights whose elements lie where they say
+
+
+class NotPlannable(ValueError):
+    """There is more to a call than products of x, a loop and its output."""
 
 
 class PlannedLoop(NamedTuple):
@@ -44,8 +49,9 @@ class PlannedCall:
         self.states = [(self.batch, width) for width in layer.state_sizes]
         self.own = len(self.cell.states)  # those after them are the generator's
         self._names = layer._names[0, 0]
-        self._loops: dict[tuple[str, ...], PlannedLoop | None] = {}
-        self._plain = None if self.cell.extra_inputs else self.loop(x)
+        generator = layer.generator(0, 0)
+        constant = tuple(self.cell.extra_inputs) if generator and generator.constant else ()
+        self.loop = self._plan(x, constant)
 
     def __call__(self, layer: Any, x: Tensor, state: Any) -> tuple[Tensor, Any] | None:
         """Output and state; None for a call that is not as planned."""
@@ -57,9 +63,9 @@ class PlannedCall:
         initial, generator = self._initial(state, x), layer.generator(0, 0)
         if initial is None:
             return None
-        run: Any = self._run if generator is None else self._generated
+        method: Any = self._run if generator is None else self._generated
         try:
-            results = run(layer, x, initial, generator)
+            results = method(layer, x, initial, generator)
         except EngineFailure:
             return None  # the next engine runs it
         if results is None:
@@ -71,9 +77,9 @@ class PlannedCall:
 
     def _run(self, layer: Any, x: Tensor, state: list[Tensor], _: Any) -> Results | None:
         """The output and the final states [1, B, n]."""
-        loop = self._plain
-        weights = None if loop is None else parameters(layer, loop.weights, x)
-        if loop is None or weights is None:
+        loop = self.loop
+        weights = parameters(layer, loop.weights, x)
+        if weights is None:
             return None
         results = loop.call([*state, x, *weights])
         return results[loop.output], results[: self.own]
@@ -82,21 +88,23 @@ class PlannedCall:
         self, layer: Any, x: Tensor, state: list[Tensor], generator: Generator
     ) -> Results | None:
         """The same of a cell whose extra inputs are generated from x."""
-        heads = generator.heads()
+        heads, loop = generator.heads(), self.loop
         computed = None if heads is None else self._with_encoder(layer, x, state, heads)
         if computed is not None:
             return computed
+        weights = parameters(layer, loop.weights, x)
+        if weights is None:
+            return None
         call = Inputs(x, None, None, None, True, False, None, None)
         extra, kept = generator(x, tuple(state[self.own :]), call, None)
-        loop = self.loop(x, tuple(name for name, value in extra.items() if value.dim() == 2))
-        weights = None if loop is None else parameters(layer, loop.weights, x)
-        if loop is None or weights is None:
-            return None
-        for place, name, shape in loop.extra:
-            if extra[name].shape != shape:
-                return None
+        own = tuple(state[: self.own])
+        if any(extra[name].shape != shape for _, name, shape in loop.extra):  # not as planned
+            recurrence = Recurrence(self.cell, layer.weights(0), {}, x, own, extra_inputs=extra)
+            output, final = run(self.engine.name, recurrence)
+            return output, tuple(map(single, (*final, *kept)))
+        for place, name, _ in loop.extra:
             weights.insert(place, extra[name].resolve_neg().contiguous())
-        results = loop.call([*state[: self.own], x, *weights])
+        results = loop.call([*own, x, *weights])
         return results[loop.output], (*results[: self.own], *map(single, kept))
 
     def _with_encoder(
@@ -107,8 +115,8 @@ class PlannedCall:
         planned: PlannedCall | None = encoder_layer.planned(x)
         if planned is None or planned.engine is not self.engine or planned.batch_first:
             return None
-        encoder, unit = planned.loop(x), self.loop(x)
-        if encoder is None or unit is None or encoder.extra:
+        encoder, unit = planned.loop, self.loop
+        if encoder.extra:
             return None
         shapes = [(name, torch.Size((shape[-1], heads.width))) for _, name, shape in unit.extra]
         read = (
@@ -126,19 +134,13 @@ class PlannedCall:
         finals = (*results[: self.own], *results[len(results) - len(of_encoder) :])
         return results[unit.output], finals
 
-    def loop(self, x: Tensor, constant: tuple[str, ...] = ()) -> PlannedLoop | None:
-        """The loop if these extra inputs are the same at all steps; None where it needs more than
-        products of x before it."""
-        if constant not in self._loops:
-            self._loops[constant] = self._plan(x, constant)
-        return self._loops[constant]
-
-    def _plan(self, x: Tensor, constant: tuple[str, ...]) -> PlannedLoop | None:
+    def _plan(self, x: Tensor, constant: tuple[str, ...]) -> PlannedLoop:
+        """The loop if these extra inputs are the same at all steps."""
         cell, engine = self.cell, self.engine
         plan = plan_loop(cell, constant=constant, products_only=engine.products_only)
         read = {name for _, name in plan.projection_arguments}
         if plan.output is None or not engine.projects(plan, x) or not read >= {*cell.extra_inputs}:
-            return None
+            raise NotPlannable
         shapes = {key: (name, torch.Size(shape)) for key, name, shape in plan.weights}
         keys = [key for key in plan.projection_arguments if key != X]
         weights = [shapes[key] for key in keys if key in shapes]

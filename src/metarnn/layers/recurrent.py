@@ -32,7 +32,7 @@ from metarnn.layers import edges, stack, streaming
 from metarnn.layers.dropout import NOTHING, Dropout, between, keep, sample
 from metarnn.layers.edges import Inputs
 from metarnn.layers.initialize import SCHEMES, initialize
-from metarnn.layers.planned import PlannedCall
+from metarnn.layers.planned import NotPlannable, PlannedCall
 from metarnn.layers.stack import StackLayer
 from metarnn.layers.unroll import Generator, RunOptions, state_sizes
 
@@ -257,8 +257,10 @@ class Recurrent(nn.Module):
         engine = ENGINES[self._choose_for(x, x.shape[0 if self.batch_first else 1]).engine]
         if not isinstance(engine, FusedEngine):
             return None
-        call = PlannedCall(engine, self, x)
-        return call if self.generator(0, 0) is not None or call.loop(x) else None
+        try:
+            return PlannedCall(engine, self, x)
+        except NotPlannable:
+            return None
 
     def _compilable(self, x: Any) -> str:
         """The engine whose loop can be part of what torch.compile makes; empty if none can."""

@@ -28,6 +28,11 @@ class Generator(Protocol):
         """The widths of the parts of its state."""
         ...
 
+    @property
+    def constant(self) -> bool:
+        """Whether it computes [B, n], the same at all steps."""
+        ...
+
     def __call__(
         self, x: Tensor, state: State, call: Inputs, resets: Tensor | None
     ) -> tuple[Mapping[str, Tensor], State]:

@@ -62,10 +62,29 @@ def learned(data, out, *more):
     return main(["learn", str(data), "--out", str(out), *FAST, *more])
 
 
-def started(data, out, *more):
-    """The same in a process of its own."""
+# Waits for a signal of the test after the first file in a folder, however busy the machine is.
+WAIT = """
+import os, signal
+rename = os.replace
+
+def rename_and_wait(source, target, *rest, **options):
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    rename(source, target, *rest, **options)
+    if str(target).startswith(FOLDER):
+        os.replace = rename
+        signal.sigwait({signal.SIGINT})
+        os.kill(os.getpid(), signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+os.replace = rename_and_wait
+"""
+
+
+def started(data, out, waits_for, *more):
+    """The same in a process of its own, which waits for a signal."""
     arguments = ["learn", str(data), "--out", str(out), *FAST, *more]
-    return start("-c", f"{EAGER}\nimport sys\nsys.exit(main.main({arguments!r}))")
+    head = f"FOLDER = {str(waits_for)!r}\n{WAIT}\n{EAGER}"
+    return start("-c", f"{head}\nimport sys\nsys.exit(main.main({arguments!r}))")
 
 
 @pytest.fixture(scope="module")
@@ -357,19 +376,20 @@ def test_an_unstable_winner_gives_way_unless_all_are(unstable, kept, tmp_path, m
 @pytest.mark.medium
 def test_interrupted_then_killed_it_goes_on_to_the_same_end(study, text, tmp_path):
     whole, stopped = study[0], tmp_path / "stopped"
-    said = signalled(started(text, stopped), stopped / "race", signal.SIGINT)
+    said = signalled(text, stopped, stopped / "race", signal.SIGINT)
     assert f"metarnn learn --resume --out {shlex.quote(str(stopped))}" in said
     assert "Traceback" not in said
-    again = started(text, stopped, "--resume")
-    signalled(again, stopped / "race" / "GRU" / "checkpoints", signal.SIGKILL)
+    checkpoints = stopped / "race" / "GRU" / "checkpoints"
+    signalled(text, stopped, checkpoints, signal.SIGKILL, "--resume")
     main(["learn", "--resume", "--out", str(stopped)])
     first, second = ((p / "model.safetensors").read_bytes() for p in (whole, stopped))
     assert first == second
     assert Study.load(whole).scores == Study.load(stopped).scores
 
 
-def signalled(process, folder, number):
-    """Stop a process once there is something in a folder; what it said."""
+def signalled(data, out, folder, number, *more):
+    """Stop a process at the first file in a folder; what it said."""
+    process = started(data, out, folder, *more)
     while not (folder.exists() and any(folder.iterdir())) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(number)

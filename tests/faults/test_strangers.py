@@ -20,8 +20,8 @@ import pytest
 
 from metarnn import GraphCell, cells, graph
 from metarnn.engines.cpu import compile as compiling
-from metarnn.engines.cpu import emit as c
-from metarnn.engines.cpu import outside
+from metarnn.engines.cpu import program as c
+from metarnn.engines.cpu.projections import all_gradients, input_projections
 from metarnn.engines.plan import plan_loop
 from metarnn.engines.triton import emit as triton
 from metarnn.graph import files
@@ -316,14 +316,14 @@ def test_generated_code_does_not_depend_on_names(name):
         found = [triton.emit(g, backward=backward).source for g in (other, plain)]
         assert found[0] == found[1]
     plans = [plan_loop(GraphCell(g)) for g in (other, plain)]
-    found = [c.emit(p.graphs().train, outside=partial(outside.drives, p)) for p in plans]
+    found = [c.emit(p.graphs().train, projections=partial(input_projections, p)) for p in plans]
     assert found[0].source == found[1].source
     found = [
-        c.emit(p.graphs().backward.graph, backward=True, outside=partial(outside.gradients, p))
+        c.emit(p.graphs().backward.graph, backward=True, projections=partial(all_gradients, p))
         for p in plans
     ]
     assert found[0].source == found[1].source
-    assert "matrices(" in found[0].source
+    assert "gemm(" in found[0].source
 
 
 @pytest.mark.parametrize(

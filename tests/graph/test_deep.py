@@ -6,7 +6,7 @@ import torch
 
 from metarnn.cells import Map
 from metarnn.cli.main import main
-from metarnn.engines.cpu.emit import emit as emit_c
+from metarnn.engines.cpu.program import emit as emit_c
 from metarnn.engines.triton.emit import emit as emit_triton
 from metarnn.engines.triton.walk import Walk
 from metarnn.graph import (

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from metarnn import GraphCell, Recurrent
-from metarnn.engines.cpu import kernel, loops
+from metarnn.engines.cpu import loops, threads
 from tests.helpers.cases import randn, random_state
 from tests.helpers.compare import assert_close, assert_same, inputs, measure
 from tests.helpers.operations import every_operation
@@ -81,15 +81,15 @@ def test_a_random_cell_with_lengths_and_resets_in_generated_code_is_exact(seed):
 @pytest.mark.parametrize("split", ["sequences", "units"])
 @pytest.mark.parametrize("seed", range(8))
 def test_the_number_of_threads_changes_no_bit_of_the_loop(seed, split, monkeypatch):
-    monkeypatch.setattr(kernel, "WORTH_A_MEETING", 0)
-    monkeypatch.setattr(kernel, "WORTH_THREADS", 0)
-    monkeypatch.setattr(kernel, "OWN_SEQUENCES", 10**9 if split == "sequences" else -1)
+    monkeypatch.setattr(threads, "MIN_STEP_WORK", 0)
+    monkeypatch.setattr(threads, "MIN_LOOP_WORK", 0)
+    monkeypatch.setattr(threads, "MAX_WEIGHTS_BY_SEQUENCE", 10**9 if split == "sequences" else -1)
     loops.loop_kernel.cache_clear()  # a kernel that was called before has decided already
     cell, before = GraphCell(random_graph(seed)), torch.get_num_threads()
     found = []
     try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
+        for number in (1, 2):
+            torch.set_num_threads(number)
             values, gradients = run(cell, "cpu", torch.float32)
             count = 1 + len(cell.states)
             found.append((values, gradients[:count], gradients[count:]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -74,7 +74,7 @@ class LoopPlan:
     """A cell's step, with masks, cut in three.
 
     Attributes:
-        name: The cell and its sizes, for names of generated kernels.
+        name: The cell and its size, for names in generated kernels: see `cell_name`.
         parts: The graph as a whole, its loop, and what passes between the parts.
         loop: The graph of what must wait for the state.
         loop_arguments: What the loop reads, in the order of its tensors after the states.
@@ -268,13 +268,28 @@ def plan_loop(
     contexts = {f"columns.{name}": cell.maps[name].inputs for name in columns}
     contexts |= {name: cell.extra_inputs[name] for name in constant}
     parts = cut(trace(step, cell, widths, contexts), products_only)
-    return LoopPlan(_name(cell), parts, shapes(cell))
+    return LoopPlan(cell_name(cell), parts, shapes(cell))
 
 
-def _name(cell: Cell) -> str:
-    """A cell's name and size, as part of a C identifier."""
+def cell_name(cell: Cell) -> str:
+    """A cell's name and size, as part of an identifier: lstm_h64.
+
+    Empty for a cell that holds a graph: that may come from a stranger's file, whose names are to
+    get into no code.
+    """
+    if _holds_graph(cell):
+        return ""
     kind = re.sub(r"\W", "", type(cell).__name__, flags=re.ASCII).lower()
     return f"{kind or 'cell'}_h{cell.hidden_size}"
+
+
+def _holds_graph(part: Any) -> bool:
+    if isinstance(part, Graph):
+        return True
+    if isinstance(part, tuple | list | dict):
+        return any(map(_holds_graph, part.values() if isinstance(part, dict) else part))
+    known = is_dataclass(part) and not isinstance(part, type)
+    return known and any(_holds_graph(getattr(part, field.name)) for field in fields(part))
 
 
 def plan_recurrence(recurrence: Recurrence, products_only: bool = False) -> LoopPlan:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from metarnn.engines.autograd import higher_order
-from metarnn.engines.cpu.memory import room
+from metarnn.engines.cpu.memory import allocate
 from metarnn.engines.modes import transformed, watched
 
 
@@ -60,7 +60,7 @@ class _Stacked(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, earlier: Tensor) -> Tensor:
         steps, batch, width = x.shape
         ctx.before = before = len(earlier)
-        made = room((steps, batch, (before + 1) * width), x.dtype, x.device)
+        made = allocate((steps, batch, (before + 1) * width), x.dtype, x.device)
         for late, part in zip(range(before, 0, -1), made.split(width, -1), strict=False):
             part[late:] = x[: steps - late]
             part[:late] = earlier[before - late :]
@@ -78,7 +78,7 @@ class _Stacked(torch.autograd.Function):
             for k, part in zip(delays, late, strict=True):
                 dx = dx + pad(part[k:], (0, 0, 0, 0, 0, k))
             return dx, earlier
-        dx = room(dx.shape, dx.dtype, dx.device).copy_(dx)
+        dx = allocate(dx.shape, dx.dtype, dx.device).copy_(dx)
         for k, part in zip(delays, late, strict=True):
             dx[: steps - k] += part[k:]
         return dx, earlier

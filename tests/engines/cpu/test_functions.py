@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from metarnn.engines.cpu.compile import load
-from metarnn.engines.cpu.emit import PRELUDE
+from metarnn.engines.cpu.program import SIMD
 from metarnn.graph.ops import OPS
 from tests.helpers.operations import UNARY
 
@@ -25,7 +25,7 @@ BOUNDS = {name: op.ulp for name, op in UNARY.items() if op.ulp}
 
 def library(real: str) -> ctypes.CDLL:
     defines = f"#define REAL {real}\n#define IS_DOUBLE {int(real == 'double')}\n"
-    return load(defines + PRELUDE + HARNESS)
+    return load(defines + SIMD + HARNESS)
 
 
 def apply(name: str, x: np.ndarray) -> np.ndarray:

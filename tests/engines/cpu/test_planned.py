@@ -333,5 +333,5 @@ def test_numbers_that_are_nowhere_are_refused():
     layer = Recurrent(cells.Elman(3, 4), engine="cpu")
     layer.weight_hh_l0 = nn.Parameter(torch.empty(4, 4, device="meta"))
     for _ in range(2):
-        with pytest.raises(TypeError, match="on meta: its numbers are in no memory"):
+        with pytest.raises(TypeError, match="on meta: its values are in no memory"):
             layer(torch.randn(5, 2, 3))

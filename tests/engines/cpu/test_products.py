@@ -3,7 +3,7 @@
 import pytest
 
 from metarnn import cells, hyper
-from metarnn.engines.cpu.emit import emit
+from metarnn.engines.cpu.program import emit
 from metarnn.engines.plan import plan_loop
 
 LANES = 16
@@ -16,9 +16,6 @@ def test_a_wide_product_is_not_cut_into_blocks_as_narrow_as_one_beside_it(backwa
     unit = hyper.Generated(cells.LSTM(16, H), (hyper.LowRank(rank=rank),))
     graphs = plan_loop(unit).graphs()
     program = emit(graphs.backward.graph if backward else graphs.train, backward=backward)
-    packed = sum(
-        -(-width // (LANES * vectors)) * tile * LANES
-        for width, vectors, tile in program.packed.values()
-    )
+    packed = sum(size.elements(LANES) for size in program.packed.values())
     weights = H * 4 * H + H * rank + rank * 4 * H
     assert packed < 1.5 * weights

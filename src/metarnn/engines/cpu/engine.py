@@ -22,7 +22,7 @@ from metarnn.engines.cpu.loops import (
     loop_kernel,
     projectable,
 )
-from metarnn.engines.cpu.memory import plain
+from metarnn.engines.cpu.memory import contiguous
 from metarnn.engines.cpu.stream import Step
 from metarnn.engines.engine import FusedEngine, Request, is_concrete
 from metarnn.engines.modes import transformed, watched
@@ -87,7 +87,7 @@ class CpuCall(LoopCall):
         workspace = call.allocate()
         results = call.gradients(workspace, needed[self.count :])
         # Hooks may have unpacked something that lies in memory another way.
-        read = [plain(tensor) for tensor in (*arguments[self.count :], *saved)]
+        read = [contiguous(tensor) for tensor in (*arguments[self.count :], *saved)]
         places = [NO_ADDRESS if place is None else place for place in results]
         call.run([*read, *call.result_gradients(gradients), *workspace, *places])
         return [*workspace[call.finals], *call.summed(results)]
@@ -121,7 +121,7 @@ class CpuCall(LoopCall):
         call = BackwardCall(self.shape, False) if dry else backward_call(self.shape, False)
         workspace, adjoints = call.allocate(), call.result_gradients(gradients, own=dry)
         if not dry:
-            read = [plain(tensor) for tensor in (*arguments[self.count :], *states, *saved)]
+            read = [contiguous(tensor) for tensor in (*arguments[self.count :], *states, *saved)]
             call.run([*read, *adjoints, *workspace])
         outputs = {name: workspace[k] for name, k in call.outputs.items()}
         return loop_gradients(
@@ -169,7 +169,7 @@ class CpuEngine(FusedEngine):
         return x.dtype == _computed(x.dtype) and projectable(plan) and not watched("cpu")
 
     def argument(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        return plain(tensor.to(_computed(dtype)))
+        return contiguous(tensor.to(_computed(dtype)))
 
     def loop_call(
         self, plan: LoopPlan, steps: int, batch: int, dtype: torch.dtype, state: Sequence[Tensor]

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from metarnn.engines.cpu.emit import emit
+from metarnn.engines.codegen.dataflow import SUMMED
 from metarnn.engines.cpu.kernel import Kernel
-from metarnn.engines.cpu.layout import SUMMED
-from metarnn.engines.cpu.memory import CPU, Shape, maker, plain
-from metarnn.engines.cpu.outside import drives, gradients, nothing
+from metarnn.engines.cpu.memory import CPU, Shape, allocator, contiguous
+from metarnn.engines.cpu.program import emit
+from metarnn.engines.cpu.projections import all_gradients, input_projections, no_projections
 from metarnn.engines.plan import Key, LoopGraphs, LoopPlan
 from metarnn.engines.zeros import zeros
 
@@ -56,8 +56,13 @@ class LoopKernel:
     def __init__(self, plan: LoopPlan, which: str, dtype: torch.dtype, projected: bool) -> None:
         graphs, backward = _graphs(plan), which == "backward"
         graph = graphs.backward.graph if backward else getattr(graphs, which)
-        around = partial(gradients if backward else drives, plan) if projected else nothing
-        program = emit(graph, backward=backward, outside=around)
+        around = partial(all_gradients if backward else input_projections, plan)
+        program = emit(
+            graph,
+            name=plan.name,
+            backward=backward,
+            projections=around if projected else no_projections,
+        )
         # Of each output its name, its width, and whether it is a sum over time [B, n].
         self.outputs = [(n, w, n.startswith(SUMMED)) for n, w in program.outputs.items()]
         self.aliases = program.aliases
@@ -68,11 +73,11 @@ class LoopKernel:
         ]
         self.private = self._private(plan, which) if projected else {}
         self.source = program.source
-        self.kernel, self.products = Kernel(program, dtype, self.private), program.outside
+        self.kernel, self.products = Kernel(program, dtype, self.private), program.projections
         keys = [*_keys(plan, backward, projected), *(("output", name) for name in program.outputs)]
         if projected and backward:
             keys += [("gradient", f"{kind}.{name}") for kind, name in plan.projection_arguments]
-        self.places = [self.kernel.given.get(key) for key in keys if key not in self.private]
+        self.places = [self.kernel.arguments.get(key) for key in keys if key not in self.private]
 
     def _private(self, plan: LoopPlan, which: str) -> dict[Key, tuple[int, int]]:
         """The arrays that only the program itself reads: see `Kernel`."""
@@ -127,14 +132,14 @@ class KernelCall:
         arrays: dict[Key, tuple[Allocator, Shape]] = {}
         if projected and which != "backward":
             for key, node in plan.projections:
-                arrays[key] = maker((steps, batch, node.width), dtype)
+                arrays[key] = allocator((steps, batch, node.width), dtype)
         for k, (slots, (width, _)) in enumerate(zip(self._slots, loop.states, strict=True)):
-            arrays["state", str(k)] = maker((slots, batch, width), dtype)
+            arrays["state", str(k)] = allocator((slots, batch, width), dtype)
         lead = () if which == "backward" else (1,)  # states are [1, B, n], their gradients [B, n]
         for k, (width, _) in enumerate(loop.states):
             arrays["final", str(k)] = torch.empty, (*lead, batch, width)
         for name, width, summed in loop.outputs:
-            per_step = maker((steps, batch, width), dtype)
+            per_step = allocator((steps, batch, width), dtype)
             arrays["output", name] = (torch.zeros, (batch, width)) if summed else per_step
         arrays = {key: array for key, array in arrays.items() if key not in loop.private}
         self._allocators = list(arrays.values())
@@ -207,8 +212,8 @@ class BackwardCall(KernelCall):
         self._gradients: list[tuple[Allocator | None, Shape, int | None, bool]] = []
         for key in plan.projection_arguments if projected else ():
             kind, name = key
-            if key in products.written and in_loop.get(key) is None:
-                allocate, size = maker(shapes[key], dtype)
+            if key in products.gradients and in_loop.get(key) is None:
+                allocate, size = allocator(shapes[key], dtype)
                 allocate = torch.zeros if key in products.zeroed else allocate
                 self._gradients.append((allocate, size, None, False))
             else:
@@ -220,7 +225,7 @@ class BackwardCall(KernelCall):
     ) -> list[Tensor]:
         """The gradients of all results, with zeros (of their `own`) for those that have none."""
         return [
-            zeros(shape, self.dtype, CPU, own) if gradient is None else plain(gradient)
+            zeros(shape, self.dtype, CPU, own) if gradient is None else contiguous(gradient)
             for gradient, shape in zip(gradients, self._result_shapes, strict=True)
         ]
 

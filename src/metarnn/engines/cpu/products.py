@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from metarnn.engines.cpu.layout import Layout
+from metarnn.engines.codegen.statements import Comment, For, Statement
+from metarnn.engines.cpu.arrays import Arrays, Key
+from metarnn.engines.cpu.statements import Array, Call, Pointer, Scope
 
 VECTORS = 4  # of columns in a call: with 6 rows of x, 24 sums stay in registers (AVX-512)
+ROWS = "b_end - b_begin"
 LANES = 16  # of a vector, at most: a block of fewer columns needs one
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """A block of columns of a product: a gate."""
 
     product: int
     start: int
 
 
+class PackedSize(NamedTuple):
+    width: int
+    vectors: int
+    per_tile: int  # packed vectors
+
+    def elements(self, vector_length: int) -> int:
+        tiles = -(-self.width // (vector_length * self.vectors))
+        return tiles * self.per_tile * vector_length
+
+
 @dataclass(frozen=True)
-class Group:
+class ProductGroup:
     """Products of one row by blocks of `width` columns, computed tile by tile.
 
     A tile is `vectors` vectors of units, and the columns of all blocks that belong to them. It is
     worked off in calls, each a list of (block, vector) of at most VECTORS.
     """
 
-    name: str
+    key: Key  # of the array of packed weights
+    packed: str  # the pointer to it
     argument: int
     inputs: int
     width: int
@@ -34,125 +48,144 @@ class Group:
     blocks: tuple[Columns, ...]
 
     @property
-    def calls(self) -> list[list[tuple[int, int]]]:
-        every = [(c, u) for c in range(len(self.blocks)) for u in range(self.vectors)]
+    def calls(self) -> list[list[tuple[Columns, int]]]:
+        every = [(block, vector) for block in self.blocks for vector in range(self.vectors)]
         return [every[i : i + VECTORS] for i in range(0, len(every), VECTORS)]
 
     @property
-    def tile(self) -> str:
-        return f"(VL * {self.vectors})"
-
-    @property
-    def numbers(self) -> int:
-        """Packed weights of a tile, in vectors: for each column the bias, then the inputs."""
+    def per_tile(self) -> int:
+        """Packed vectors of a tile: for each column the bias, then the inputs."""
         return len(self.blocks) * self.vectors * (self.inputs + 1)
 
-
-def each_tile(tile: str, width: int, body: list[str]) -> list[str]:
-    """C that does the body for each of a thread's tiles, of which unit `first` is the first.
-
-    Every other step (and of single steps every other call) goes through them backwards: so it
-    begins with the weights that the last one left in the cache.
-    """
-    return [
-        f"{{ const long start = seat * {tile}, every = crew * {tile};",
-        f"const long tiles = ({width} - start + every - 1) / every;",
-        "for (long i = 0; i < tiles; i++) {",
-        "const long first = start + ((s + J->turn) % 2 ? tiles - 1 - i : i) * every;",
-        *body,
-        "} }",
-    ]
+    def tile(self, first: str, offset: int) -> str:
+        """Where the packed weights of the tile that begins with a unit are, from an offset on."""
+        tile = f"{self.packed} + {first} / {tile_size(self.vectors)} * VL * {self.per_tile}"
+        return plus(tile, _vectors(offset))
 
 
 class Products:
     """Emits products; `packed` says whether weights are brought into the order of their use."""
 
-    def __init__(self, layout: Layout, packed: bool) -> None:
-        self.layout, self.nodes, self.is_packed = layout, layout.nodes, packed
-        self.packed: dict[str, tuple[int, int, int]] = {}  # width, vectors, numbers of a group
+    def __init__(self, arrays: Arrays, *, packed: bool) -> None:
+        self.arrays, self.nodes, self.is_packed = arrays, arrays.nodes, packed
+        self.packed: dict[Key, PackedSize] = {}
 
-    def groups(self, stage: int, products: tuple[int, ...], width: int) -> list[Group]:
+    def groups(self, stage: int, products: tuple[int, ...], width: int) -> list[ProductGroup]:
         """The groups of a stage whose rows are all of one width; 0 if they are not."""
-        found: dict[tuple[int, int], list[Columns]] = {}
+        blocks: dict[tuple[int, int], list[Columns]] = {}
         for k in products:
             block = width or self.nodes[k].width
-            columns = found.setdefault((self.nodes[k].args[0], block), [])
+            columns = blocks.setdefault((self.nodes[k].args[0], block), [])
             columns += [Columns(k, start) for start in range(0, self.nodes[k].width, block)]
-        most = max(map(len, found.values()), default=1)
-        groups = []
-        for index, ((argument, block), columns) in enumerate(found.items()):
-            inputs, vectors = self.nodes[argument].width, max(1, VECTORS // most)
-            vectors = min(vectors, -(-block // LANES))
-            name = f"{stage}_{index}"
-            groups.append(Group(name, argument, inputs, block, vectors, tuple(columns)))
+        most = max(map(len, blocks.values()), default=1)
+        groups: list[ProductGroup] = []
+        for index, ((argument, block), columns) in enumerate(blocks.items()):
+            vectors = min(max(1, VECTORS // most), -(-block // LANES))
+            maps = dict.fromkeys(self.nodes[c.product]["map"] for c in columns)
+            packed = "_".join(["weight", *map(self.arrays.names.map, maps), "packed"])
+            group = ProductGroup(
+                key=("packed", f"{stage}_{index}"),
+                packed=self.arrays.names.unique(packed),
+                argument=argument,
+                inputs=self.nodes[argument].width,
+                width=block,
+                vectors=vectors,
+                blocks=tuple(columns),
+            )
+            groups.append(group)
             if self.is_packed:
-                self._pack(groups[-1])
+                self._pack(group)
         return groups
 
-    def _pack(self, group: Group) -> None:
-        self.packed[group.name] = (group.width, group.vectors, group.numbers)
-        once = self.layout.once
-        once.append(f"real *W{group.name} = {self.layout.array('packed', group.name)};")
-        once.append(
-            f"for (long u = me * {group.tile}; u < {group.width}; u += threads * {group.tile}) {{"
-        )
+    def _pack(self, group: ProductGroup) -> None:
+        arrays, step = self.arrays, tile_size(group.vectors)
+        self.packed[group.key] = PackedSize(group.width, group.vectors, group.per_tile)
+        shape = f"[tiles, {group.per_tile}, VL]"
+        array = arrays.array(*group.key, shape, group.packed)
+        pack: list[Statement] = []
         offset = 0
         for call in group.calls:
-            for place, (c, vector) in enumerate(call):
-                block = group.blocks[c]
+            for place, (block, vector) in enumerate(call):
                 node = self.nodes[block.product]
-                weight = self.layout.array("weight", node["map"])
-                bias = self.layout.array("bias", node["map"]) if node["bias"] else "(real *)0"
-                back = int(bool(node.attributes.get("transposed")))
-                ld = self.layout.graph.maps[node["map"]].inputs
-                tile = f"W{group.name} + u / {group.tile} * VL * {group.numbers}"
-                to = f"{tile} + VL * {offset + place}"
-                first, left = (
-                    f"{block.start} + u + VL * {vector}",
-                    f"{group.width} - u - VL * {vector}",
-                )
-                once.append(
-                    f"J->products->pack({to}, {weight} + {node['start']}, {ld}, {back}, {bias}, "
-                    f"{first}, {left}, {group.inputs}, VL * {len(call)});"
-                )
+                m = arrays.graph.maps[node["map"]]
+                weight = plus(arrays.weight(node["map"], m), node["start"])
+                transposed = int(bool(node.attributes.get("transposed")))
+                bias = arrays.bias(node["map"], m) if node["bias"] else 0
+                first = plus(block.start, "u", _vectors(vector))
+                columns = minus(group.width, "u", _vectors(vector))
+                pack.append(
+                    Call(
+                        "job->linalg->pack",
+                        (group.tile("u", offset + place), weight, m.inputs, transposed, bias,
+                         first, columns, group.inputs, _vectors(len(call))),
+                    )
+                )  # fmt: skip
             offset += len(call) * (group.inputs + 1)
-        once.append("}")
+        arrays.before += [
+            Comment(f"{group.packed}: tiles of {step} units."),
+            Pointer(group.packed, array),
+            For("u", f"thread * {step}", str(group.width), tuple(pack), f"threads * {step}"),
+        ]
 
-    def tile(self, group: Group) -> list[str]:
-        """The tile of a group that begins with unit `first`, for all sequences."""
-        root, start = self.layout.root(group.argument)
-        width = self.nodes[root].width
-        x = f"{self.layout.pointer[root]} + low * {width} + {start}, {width}"
+    def multiply(self, group: ProductGroup) -> list[Statement]:
+        """The tile of a group that begins with unit `tile`, for all sequences."""
+        root, start, _ = self.arrays.flow.slice(group.argument)
+        stride = self.nodes[root].width
+        x = plus(self.arrays.pointer[root], f"b_begin * {stride}", start)
         if not self.is_packed:
-            return [self._direct(group, block, x) for block in group.blocks]
-        lines, offset = [], 0
+            return [self._gemv(group, block, x, stride) for block in group.blocks]
+        statements: list[Statement] = []
+        offset = 0
         for call in group.calls:
-            out, ld, left = [], [], []
-            for c, vector in call:
-                block = group.blocks[c]
-                width = self.nodes[block.product].width
-                row = f"{self.layout.pointer[block.product]} + low * {width}"
-                out.append(f"{row} + {block.start} + first + VL * {vector}")
-                ld.append(str(width))
-                left.append(f"{group.width} - first - VL * {vector}")
-            weights = f"W{group.name} + first / {group.tile} * VL * {group.numbers} + VL * {offset}"
-            lines += [
-                f"{{ real *out[] = {{{', '.join(out)}}};",
-                f"const long ld[] = {{{', '.join(ld)}}}, left[] = {{{', '.join(left)}}};",
-                f"J->products->multiply[{len(call)}]({weights}, {x}, {group.inputs}, high - low, "
-                "out, ld, left); }",
-            ]
+            y = tuple(self._output(block, vector) for block, vector in call)
+            strides = tuple(self.nodes[block.product].width for block, _ in call)
+            columns = tuple(minus(group.width, "tile", _vectors(vector)) for _, vector in call)
+            multiply = Call(
+                f"job->linalg->multiply[{len(call)}]",
+                (group.tile("tile", offset), x, stride, group.inputs, ROWS, "y", "ldy", "columns"),
+            )
+            arrays = (Array("real *y[]", y), Array("const long ldy[]", strides),
+                      Array("const long columns[]", columns))  # fmt: skip
+            statements.append(Scope((*arrays, multiply)))
             offset += len(call) * (group.inputs + 1)
-        return lines
+        return statements
 
-    def _direct(self, group: Group, block: Columns, x: str) -> str:
-        node = self.nodes[block.product]
-        ld, row = self.layout.graph.maps[node["map"]].inputs, f"({block.start} + first)"
-        weight = f"{self.layout.array('weight', node['map'])} + {node['start']} + {row} * {ld}"
-        bias = f"{self.layout.array('bias', node['map'])} + {row}" if node["bias"] else "(real *)0"
-        left = f"{group.width} - first"
-        return (
-            f"J->products->direct({weight}, {ld}, {bias}, {x}, {group.inputs}, high - low, "
-            f"{self.layout.pointer[block.product]} + low * {node.width} + {row}, {node.width}, "
-            f"{left} < {group.tile} ? {left} : {group.tile});"
-        )
+    def _gemv(self, group: ProductGroup, block: Columns, x: str, stride: int) -> Statement:
+        arrays, node = self.arrays, self.nodes[block.product]
+        m, row = arrays.graph.maps[node["map"]], f"({plus(block.start, 'tile')})"
+        weight = plus(arrays.weight(node["map"], m), node["start"], f"{row} * {m.inputs}")
+        bias = plus(arrays.bias(node["map"], m), row) if node["bias"] else 0
+        y = plus(arrays.pointer[block.product], f"b_begin * {node.width}", row)
+        left, tile = f"{group.width} - tile", tile_size(group.vectors)
+        rows = f"{left} < {tile} ? {left} : {tile}"
+        arguments = (weight, m.inputs, bias, x, stride, group.inputs, ROWS, y, node.width, rows)
+        return Call("job->linalg->gemv", arguments)
+
+    def _output(self, block: Columns, vector: int) -> str:
+        rows = f"b_begin * {self.nodes[block.product].width}"
+        pointer = self.arrays.pointer[block.product]
+        return plus(pointer, rows, block.start, "tile", _vectors(vector))
+
+
+def most_tiles(groups: list[ProductGroup], width: int) -> int:
+    """How many tiles a stage has, with the widest vectors."""
+    vectors = groups[0].vectors if groups else VECTORS
+    return -(-max([width, *(group.width for group in groups)]) // (LANES * vectors))
+
+
+def tile_size(vectors: int) -> str:
+    """The units of a tile, in C."""
+    return f"(VL * {vectors})" if vectors > 1 else "VL"
+
+
+def _vectors(count: int) -> str:
+    return "" if not count else "VL" if count == 1 else f"VL * {count}"
+
+
+def plus(*terms: str | int) -> str:
+    """A sum in C, without the terms that are nothing."""
+    return " + ".join(str(term) for term in terms if term) or "0"
+
+
+def minus(*terms: str | int) -> str:
+    return " - ".join(str(term) for term in terms if term)

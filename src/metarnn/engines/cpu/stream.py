@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from metarnn.cells import Cell, check, shapes
-from metarnn.engines.cpu.emit import emit
 from metarnn.engines.cpu.kernel import Kernel
+from metarnn.engines.cpu.program import emit
+from metarnn.engines.plan import cell_name
 from metarnn.graph import trace_cell
 from metarnn.graph.derive import sink_slices
 
@@ -21,8 +22,8 @@ class Step:
     def __init__(self, cell: Cell, dtype: torch.dtype) -> None:
         self.cell, self.dtype = cell, dtype
         graph = sink_slices(trace_cell(cell))
-        self.kernel = Kernel(emit(graph, single=True), dtype)
-        expected, given = shapes(cell), self.kernel.given
+        self.kernel = Kernel(emit(graph, name=cell_name(cell), single=True), dtype)
+        expected, given = shapes(cell), self.kernel.arguments
         # The places of all pointers, for weights with the name and shape of what belongs there.
         self.weights = []
         for (kind, name), place in given.items():

@@ -50,7 +50,7 @@ class Op:
         label: in a drawing, where it is not what is called in the formula.
         infix: whether the label stands between a value and a number.
         ulp: the largest error of the C code, in units in the last place.
-        c_source: functions in C that `c` calls, beyond those of `engines/cpu/prelude.c`.
+        c_source: functions in C that `c` calls, beyond those of `engines/cpu/runtime/simd.c`.
         triton_source: functions in Triton, beyond those of `engines/triton/functions.py`.
     """
 

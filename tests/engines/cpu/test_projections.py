@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from metarnn import Cell, Map, Recurrent, cells
-from metarnn.engines.cpu.kernel import WORTH_A_MEETING, WORTH_WAKING
 from metarnn.engines.cpu.loops import projectable
-from metarnn.engines.cpu.outside import BLOCK, LONGEST
+from metarnn.engines.cpu.projections import KC, KC_MAX
+from metarnn.engines.cpu.threads import MIN_PROJECTION_WORK, MIN_STEP_WORK
 from metarnn.engines.plan import plan_loop
 from tests.helpers.cases import make, randn, random_state
 from tests.helpers.compare import assert_close, assert_same, inputs, measure
@@ -39,8 +39,8 @@ def test_whole_and_broken_tiles(sizes):
 
 
 def test_sums_of_several_blocks():
-    assert_as_eager(cells.MinGRU(LONGEST + 3, 2), steps=2)
-    assert_as_eager(cells.MinGRU(3, 2), steps=LONGEST + BLOCK + 1, batch=1)
+    assert_as_eager(cells.MinGRU(KC_MAX + 3, 2), steps=2)
+    assert_as_eager(cells.MinGRU(3, 2), steps=KC_MAX + KC + 1, batch=1)
 
 
 class Reading(Cell):
@@ -130,8 +130,8 @@ def test_long_sums_are_exact_to_a_few_units():
 def test_the_number_of_threads_changes_no_bit(cell, threads):
     steps, batch = 130, 1
     if isinstance(cell, cells.Elman):  # one thread goes through the loop, the others wait
-        assert cell.hidden_size**2 < WORTH_A_MEETING
-        assert steps * cell.input_size * cell.hidden_size > WORTH_WAKING
+        assert cell.hidden_size**2 < MIN_STEP_WORK
+        assert steps * cell.input_size * cell.hidden_size > MIN_PROJECTION_WORK
     layer, found = make(cell, engine="cpu", dtype=torch.float32), []
     x = randn(steps, batch, cell.input_size, dtype=torch.float32)
     for count in (1, 2, 3):

@@ -1,4 +1,4 @@
-/* Vectors, their transcendental functions, threads. REAL, IS_DOUBLE are defined before this. */
+/* Vectors and functions of them and of rows. REAL and IS_DOUBLE are defined before this. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -13,13 +13,13 @@ typedef int32_t whole;
 
 #if defined(__AVX512F__)
 #define BYTES 64
-#define ROWS(nv) ((nv) == 4 ? 6 : 8)  /* accumulators + operands fit 32 registers */
+#define MR(nv) ((nv) == 4 ? 6 : 8)  /* accumulators + operands fit 32 registers */
 #elif defined(__AVX__)
 #define BYTES 32
-#define ROWS(nv) ((nv) == 4 ? 2 : (nv) == 3 ? 3 : (nv) == 2 ? 5 : 8)
+#define MR(nv) ((nv) == 4 ? 2 : (nv) == 3 ? 3 : (nv) == 2 ? 5 : 8)
 #else
 #define BYTES 16
-#define ROWS(nv) ((nv) == 4 ? 2 : (nv) == 3 ? 3 : (nv) == 2 ? 5 : 8)
+#define MR(nv) ((nv) == 4 ? 2 : (nv) == 3 ? 3 : (nv) == 2 ? 5 : 8)
 #endif
 #define VL ((long)(BYTES / sizeof(real)))
 
@@ -193,55 +193,4 @@ __attribute__((unused)) static void row_cumsum(real *y, const real *x, long n, i
         long j = back ? n - 1 - i : i;
         y[j] = s += x[j];
     }
-}
-
-#define MOST_THREADS 64
-
-typedef void product(const real *w, const real *x, long ldx, long K, long B, real **o,
-                     const long *ld, const long *m);
-typedef void packer(real *to, const real *w, long ld, long transposed, const real *bias,
-                    long first, long count, long K, long stride);
-typedef void direct_product(const real *w, long ld, const real *bias, const real *x, long ldx,
-                            long K, long B, real *o, long ldo, long count);
-typedef struct job job;
-typedef struct {  /* C [M, N] = A B + bias, or C += A B; if by_sum is 0, the sums of B's columns */
-    const real *a, *b, *bias;
-    real *c;
-    long M, N, K;
-    long by_row, by_sum;  /* A[m][k] is a[m * by_row + k * by_sum]; one of them is 1 */
-    long ldb, transposed;  /* B[k][n] is b[n * ldb + k], or if transposed b[k * ldb + n] */
-    long ldc, add;
-} dense;
-typedef void matrix_product(job *j, long me, long *round, const dense *d, real *packed, real *own);
-typedef struct {  /* from products.c and dense.c */
-    packer *pack;
-    direct_product *direct;
-    matrix_product *matrices;
-    product *multiply[5];  /* multiply[n]: by n vectors of columns */
-} library;
-struct job {
-    real **p;
-    const intptr_t *slots;
-    const library *products;
-    long T, B, threads, loopers, apart, turn, started;
-    struct { long round, other[15]; } flags[MOST_THREADS];
-};
-
-static inline void breathe(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
-/* A barrier. The threads of one call meet thousands of times, each time for less than a system call
-   takes, so they wait awake; each has a flag on a cache line of its own, so that a meeting costs one
-   transfer. Where there are more threads than cores, yielding keeps it going. */
-__attribute__((unused)) static void meet(job *j, long me, long *round) {
-    const long n = j->threads, now = ++*round;
-    __atomic_store_n(&j->flags[me].round, now, __ATOMIC_RELEASE);
-    for (long i = 0; i < n; i++)
-        for (long spins = 0; __atomic_load_n(&j->flags[i].round, __ATOMIC_ACQUIRE) < now; spins++) {
-            breathe();
-            if (spins > 200) sched_yield();
-        }
 }

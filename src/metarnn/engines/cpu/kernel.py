@@ -6,7 +6,7 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -25,7 +25,7 @@ def _specialised(source: str, dtype: torch.dtype) -> str:
     return real + source
 
 
-@lru_cache(maxsize=2)
+@cache
 def _linalg(dtype: torch.dtype) -> int:
     """The address of the table of matrix products that all programs share."""
     library = load(_specialised(LINALG, dtype))
@@ -47,18 +47,19 @@ class Arguments(ctypes.Structure):
     ]
 
 
+@cache
+def _arguments(states: int) -> type[Arguments]:
+    """`Arguments` with the slots of so many states."""
+    return type("Arguments", (Arguments,), {"_fields_": [("slots", ctypes.c_ssize_t * states)]})
+
+
 class CallFrame:
     """The arguments of one call, and its workspace. One call at a time uses a frame."""
 
     def __init__(self, kernel: Kernel) -> None:
-        states = kernel.program.states
-
-        class WithSlots(Arguments):
-            _fields_: ClassVar = [("slots", ctypes.c_ssize_t * states)]
-
         self.kernel, self.steps, self.batch, self.threads = kernel, -1, -1, 0
         self.pointers = (ctypes.c_void_p * len(kernel.program.arrays))()
-        self.arguments = WithSlots(linalg=kernel.linalg)
+        self.arguments = _arguments(kernel.program.states)(linalg=kernel.linalg)
         self.slots, self.reference = self.arguments.slots, ctypes.byref(self.arguments)
         self.conditions: tuple[int, ...] = ()  # under which threads share the work as noted
         self.block, self.address = EMPTY, 0
@@ -105,7 +106,7 @@ class Kernel:
         private: Arrays that no one else reads, which therefore lie in the workspace: elements of
             each (a sequence, a step of a sequence).
 
-    `arguments` has the place of the pointer to each array that a call is given, by kind and name.
+    `places` says where the pointer to each array that a call is given belongs, by kind and name.
     """
 
     def __init__(
@@ -122,20 +123,13 @@ class Kernel:
         self._run = library.run
         self._run.restype = None
         self._run.argtypes = [ctypes.c_void_p] * 2
-        vector_length = library.vector_length()
-        self.workspace: dict[int, ArraySize] = {}  # by the place of the pointer
-        self.arguments: dict[tuple[str, str], int] = {}
-        for place, array in enumerate(program.arrays):
-            if array in program.packed:
-                size = ArraySize(fixed=program.packed[array].elements(vector_length))
-                self.workspace[place] = size
-            elif array in program.workspace:
-                self.workspace[place] = program.workspace[array]
-            elif array in private:
-                per_sequence, per_step = private[array]
-                self.workspace[place] = ArraySize(0, 0, per_sequence, per_step)
-            else:
-                self.arguments[array] = place
+        lanes = library.vector_length()
+        sizes = {key: ArraySize(0, 0, *size) for key, size in private.items()}
+        sizes |= {key: ArraySize(size.elements(lanes)) for key, size in program.packed.items()}
+        sizes |= program.workspace
+        places = {array: place for place, array in enumerate(program.arrays)}
+        self.workspace = {place: sizes[key] for key, place in places.items() if key in sizes}
+        self.places = {key: place for key, place in places.items() if key not in sizes}
         self._frames: list[CallFrame] = []  # that no call is using
 
     def __call__(
@@ -149,7 +143,7 @@ class Kernel:
         """Run over all steps.
 
         Args:
-            places: Pairs (place of a pointer, which tensor it points to).
+            places: (place of a pointer, which of the tensors it points to) for each.
             tensors: Contiguous, of the kernel's dtype.
             slots: Of each state, how many steps its array holds: see `Program`.
         """

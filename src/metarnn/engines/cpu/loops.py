@@ -77,7 +77,7 @@ class LoopKernel:
         keys = [*_keys(plan, backward, projected), *(("output", name) for name in program.outputs)]
         if projected and backward:
             keys += [("gradient", f"{kind}.{name}") for kind, name in plan.projection_arguments]
-        self.places = [self.kernel.arguments.get(key) for key in keys if key not in self.private]
+        self.places = [self.kernel.places.get(key) for key in keys if key not in self.private]
 
     def _private(self, plan: LoopPlan, which: str) -> dict[Key, tuple[int, int]]:
         """The arrays that only the program itself reads: see `Kernel`."""

@@ -49,17 +49,23 @@ class Names:
 
     def array(self, kind: str, name: str) -> str:
         """A name for an array, which may be another one's too."""
-        if kind in ("state", "initial", "final"):
-            return f"{self.states[int(name)]}_{'states' if kind == 'state' else kind}"
-        if kind in ("weight", "bias"):
-            return f"{kind}_{self.map(name)}"
-        if kind == "gradient":
-            return f"grad_{self.array(*name.split('.', 1))}"
-        if kind == "output":
-            return self._output(name)
-        if kind == "workspace":
-            return name
-        return self._input(name) if kind == "input" else self._own(kind, name)
+        match kind:
+            case "input":
+                return self._input(name)
+            case "output":
+                return self._output(name)
+            case "state":
+                return f"{self.states[int(name)]}_states"
+            case "initial" | "final":
+                return f"{self.states[int(name)]}_{kind}"
+            case "weight" | "bias":
+                return f"{kind}_{self.map(name)}"
+            case "gradient":
+                return f"grad_{self.array(*name.split('.', 1))}"
+            case "workspace":
+                return name
+            case _:
+                return self._own(kind, name)
 
     def map(self, name: str) -> str:
         return name if self.readable else str(self._number("map", name))

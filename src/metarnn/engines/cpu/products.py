@@ -81,8 +81,9 @@ class Products:
         groups: list[ProductGroup] = []
         for index, ((argument, block), columns) in enumerate(blocks.items()):
             vectors = min(max(1, VECTORS // most), -(-block // LANES))
-            maps = dict.fromkeys(self.nodes[c.product]["map"] for c in columns)
-            packed = "_".join(["weight", *map(self.arrays.names.map, maps), "packed"])
+            maps = {self.nodes[c.product]["map"] for c in columns}
+            one = len(maps) == 1
+            packed = f"weight_{self.arrays.names.map(*maps)}_packed" if one else "packed_weights"
             group = ProductGroup(
                 key=("packed", f"{stage}_{index}"),
                 packed=self.arrays.names.unique(packed),

@@ -23,7 +23,7 @@ class Step:
         self.cell, self.dtype = cell, dtype
         graph = sink_slices(trace_cell(cell))
         self.kernel = Kernel(emit(graph, name=cell_name(cell), single=True), dtype)
-        expected, given = shapes(cell), self.kernel.arguments
+        expected, given = shapes(cell), self.kernel.places
         # The places of all pointers, for weights with the name and shape of what belongs there.
         self.weights = []
         for (kind, name), place in given.items():

@@ -211,7 +211,7 @@ def test_damaged_files_in_the_cache_are_built_anew(tmp_path):
 
 
 def test_a_cache_that_is_too_large_loses_what_was_not_used_for_longest(tmp_path, monkeypatch):
-    monkeypatch.setattr(compile, "MOST_FILES", 8)
+    monkeypatch.setattr(compile, "MAX_LIBRARIES", 8)
     monkeypatch.setenv("METARNN_CACHE", str(tmp_path))
     for k in range(9):
         old = tmp_path / f"{k}.so"
@@ -261,7 +261,7 @@ def running(pid: int) -> bool:
 def test_a_compiler_that_hangs_is_ended_with_its_children_and_tried_once(tmp_path, monkeypatch):
     cc = script(tmp_path / "cc", HANGS.format(folder=tmp_path))
     monkeypatch.setattr(compile, "compiler", lambda: (str(cc),))
-    monkeypatch.setattr(compile, "LIMIT", 0.5)
+    monkeypatch.setattr(compile, "TIMEOUT", 0.5)
     compile._machine.cache_clear()
     try:
         for source in ("int a;", "int b;"):

@@ -26,8 +26,8 @@ from metarnn.engines.autograd import EngineFailure
 
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
 FLAGS += ("-std=gnu11", "-shared", "-fPIC", "-pthread", "-w")
-MOST_FILES = 2000  # that a cache keeps, of about 50 kB each; a trained cell has three
-LIMIT = 120.0  # seconds a call of the compiler may take; a cell takes less than one
+MAX_LIBRARIES = 2000  # that a cache keeps, of about 50 kB each; a trained cell has three
+TIMEOUT = 120.0  # seconds a call of the compiler may take; a cell takes less than one
 ABANDONED = 3600.0  # seconds after which a folder to build in was left by a process that died
 
 
@@ -38,13 +38,13 @@ class CannotCompile(EngineFailure):
 def find_compiler() -> tuple[str, ...]:
     """The C compiler as a command: $CC (which may carry flags), cc, gcc or clang; () for none."""
     try:
-        asked = shlex.split(os.environ.get("CC", ""))
+        chosen = shlex.split(os.environ.get("CC", ""))
     except ValueError:  # a quotation that does not end
-        asked = []
-    for command in (asked, ["cc"], ["gcc"], ["clang"]):
-        found = shutil.which(command[0]) if command else None
-        if found:
-            return found, *command[1:]
+        chosen = []
+    for command in (chosen, ["cc"], ["gcc"], ["clang"]):
+        path = shutil.which(command[0]) if command else None
+        if path:
+            return path, *command[1:]
     return ()
 
 
@@ -139,7 +139,7 @@ def load(source: str) -> ctypes.CDLL:
     if not compiler():
         raise CannotCompile("no C compiler found (looked for $CC, cc, gcc, clang)")
     if not _machine():
-        raise CannotCompile(f"{compiler()[0]} --version did not end within {LIMIT:.0f} s")
+        raise CannotCompile(f"{compiler()[0]} --version did not end within {TIMEOUT:.0f} s")
     name = hashlib.sha256((source + _machine()).encode()).hexdigest()[:32]
     for find in (cache_folder, lambda: _private_folder(os.getpid())):
         try:
@@ -189,13 +189,13 @@ def _trim(folder: Path) -> None:
     Whoever has a file loaded keeps it, whoever is about to load one that goes builds it elsewhere.
     """
     with contextlib.suppress(OSError):
-        found = [(entry.stat().st_mtime, Path(entry)) for entry in os.scandir(folder)]
-        libraries = sorted((used, path) for used, path in found if path.suffix == ".so")
-        if len(libraries) > MOST_FILES:
-            for _, path in libraries[: -(MOST_FILES * 3 // 4)]:
+        entries = [(entry.stat().st_mtime, Path(entry)) for entry in os.scandir(folder)]
+        libraries = sorted((used, path) for used, path in entries if path.suffix == ".so")
+        if len(libraries) > MAX_LIBRARIES:
+            for _, path in libraries[: -(MAX_LIBRARIES * 3 // 4)]:
                 path.with_suffix(".sha256").unlink(missing_ok=True)
                 path.unlink(missing_ok=True)
-        for used, path in found:
+        for used, path in entries:
             if path.name.startswith(".build-") and used < time.time() - ABANDONED:
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -240,7 +240,7 @@ def _build(source: str, target: Path, seal: Path) -> bytes:
             if result.returncode in (-signal.SIGINT, 128 + signal.SIGINT):
                 result = _run(command)  # Ctrl-C came before it had a session of its own
         except subprocess.TimeoutExpired as error:
-            raise CannotCompile(f"the C compiler did not end within {LIMIT:.0f} s") from error
+            raise CannotCompile(f"the C compiler did not end within {TIMEOUT:.0f} s") from error
         if result.returncode:
             message = result.stderr.strip().splitlines()
             raise CannotCompile(
@@ -279,7 +279,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         )
         with process:
             try:
-                output, errors = process.communicate(timeout=LIMIT)
+                output, errors = process.communicate(timeout=TIMEOUT)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)

@@ -61,7 +61,8 @@ class CallFrame:
         self.pointers = (ctypes.c_void_p * len(kernel.program.arrays))()
         self.arguments = _arguments(kernel.program.states)(linalg=kernel.linalg)
         self.slots, self.reference = self.arguments.slots, ctypes.byref(self.arguments)
-        self.conditions: tuple[int, ...] = ()  # under which threads share the work as noted
+        self.slots_noted: list[int] = []
+        self.conditions: tuple[int, ...] = ()  # steps, batch, threads at hand, process
         self.block, self.address = EMPTY, 0
 
     def resize(self, steps: int, batch: int, threads: int) -> None:
@@ -83,20 +84,13 @@ class CallFrame:
             for place, offset in self.offsets:
                 self.pointers[place] = first + offset
 
-    def share_work(self, available: int) -> None:
-        """Note how this call's threads share its work, unless it is as in the call before."""
-        conditions = (self.steps, self.batch, available, os.getpid())
-        if conditions != self.conditions:
-            split = split_work(self.kernel.program, self.steps, self.batch, available)
-            call = self.arguments
-            call.openmp, call.steps, call.batch = openmp(), self.steps, self.batch
-            call.threads, call.loop_threads, call.by_sequence = split
-            self.conditions = conditions
-
-    def release(self) -> None:
-        """Give the block back to the pool."""
-        POOL.release(self.block)
-        self.block = EMPTY
+    def share_work(self, conditions: tuple[int, ...]) -> None:
+        """Note how threads share the work of this call, and of later ones like it."""
+        self.conditions, call = conditions, self.arguments
+        call.steps, call.batch, available, _ = conditions
+        call.openmp = openmp()
+        split = split_work(self.kernel.program, call.steps, call.batch, available)
+        call.threads, call.loop_threads, call.by_sequence = split
 
 
 class Kernel:
@@ -154,7 +148,8 @@ class Kernel:
             if not address and tensors[k].numel():
                 kind = f"{type(tensors[k]).__name__} on {tensors[k].device}"
                 raise TypeError(f"{kind}: its values are in no memory. Use engine='eager'.")
-        frame.slots[:] = slots
+        if frame.slots_noted is not slots:
+            frame.slots[:] = frame.slots_noted = slots
         self.run(frame)
 
     def open(self, steps: int, batch: int) -> CallFrame:
@@ -172,8 +167,12 @@ class Kernel:
     def run(self, frame: CallFrame) -> None:
         """Run with all pointers in place. The frame is another call's afterwards."""
         # Another thread may have set the number of threads since the frame was opened.
-        frame.share_work(min(torch.get_num_threads(), frame.threads))
+        available = min(torch.get_num_threads(), frame.threads)
+        conditions = (frame.steps, frame.batch, available, os.getpid())
+        if conditions != frame.conditions:
+            frame.share_work(conditions)
         frame.arguments.reverse_tiles ^= 1
         self._run(frame.pointers, frame.reference)
-        frame.release()
+        POOL.release(frame.block)
+        frame.block = EMPTY
         self._frames.append(frame)

@@ -66,12 +66,12 @@ def unit_values(arrays: Arrays, stage: Stage, n: int) -> list[Statement]:
     for k in (*stage.products, *stage.rest):
         node, home = arrays.nodes[k], arrays.pointer.get(k)
         targets = arrays.targets.get(k, [])
+        if node.op == "slice":
+            continue
         if node.op == "linear":  # its product has written that already
             targets = [target for target in targets if target.pointer != home]
         elif home and all(target.pointer != home for target in targets):
             targets = [Target(home), *targets]
-        if node.op == "slice":
-            continue
         for target in targets:
             for start, value in _blocks(values, k, n):
                 values.statements.append(arrays.put(target, node.width, start, value))

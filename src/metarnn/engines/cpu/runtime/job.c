@@ -1,4 +1,6 @@
 /* One call of a program: its arrays and sizes, its threads and their barrier. */
+#include <pthread.h>
+#include <sched.h>
 
 #define MAX_THREADS 64
 

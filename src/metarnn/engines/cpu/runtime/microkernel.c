@@ -45,7 +45,7 @@ static void pack(real *packed, const real *w, long ldw, long transposed, const r
     }
 }
 
-/* The sums of four vectors, each as of `lanes`, bit for bit, but side by side. */
+/* The sums of four vectors, each as of `sum_lanes`, bit for bit, but side by side. */
 static inline void sum_lanes_of_4(v a, v b, v c, v d, real *sums) {
 #if BYTES == 64 && !IS_DOUBLE && defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
@@ -62,7 +62,7 @@ static inline void sum_lanes_of_4(v a, v b, v c, v d, real *sums) {
     return;
 #endif
 #endif
-    sums[0] = lanes(a), sums[1] = lanes(b), sums[2] = lanes(c), sums[3] = lanes(d);
+    sums[0] = sum_lanes(a), sums[1] = sum_lanes(b), sums[2] = sum_lanes(c), sums[3] = sum_lanes(d);
 }
 
 /* y = W x + b for B rows of x, without packing: in a single step each weight is used once, so
@@ -87,7 +87,7 @@ static void gemv(const real *w, long ldw, const real *bias, const real *x, long 
         for (; j < rows; j++) {
             v a = {};
             for (long k = 0; k < K; k += VL) a += load(x + k, K - k) * load(w + j * ldw + k, K - k);
-            y[j] = lanes(a) + (bias ? bias[j] : 0);
+            y[j] = sum_lanes(a) + (bias ? bias[j] : 0);
         }
     }
 }

@@ -1,6 +1,4 @@
 /* Vectors and functions of them and of rows. REAL and IS_DOUBLE are defined before this. */
-#include <pthread.h>
-#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -11,9 +9,11 @@ typedef int64_t whole;
 typedef int32_t whole;
 #endif
 
+/* MR(nv): rows that a product takes at once by nv vectors of columns, so that sums and operands fit
+   into the registers. */
 #if defined(__AVX512F__)
 #define BYTES 64
-#define MR(nv) ((nv) == 4 ? 6 : 8)  /* accumulators + operands fit 32 registers */
+#define MR(nv) ((nv) == 4 ? 6 : 8)
 #elif defined(__AVX__)
 #define BYTES 32
 #define MR(nv) ((nv) == 4 ? 2 : (nv) == 3 ? 3 : (nv) == 2 ? 5 : 8)
@@ -25,21 +25,22 @@ typedef int32_t whole;
 
 typedef real v __attribute__((vector_size(BYTES)));
 typedef whole iv __attribute__((vector_size(BYTES)));
-typedef real vu __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias));
+typedef real vu __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* unaligned */
 
 #define V(x) ((v){} + (real)(x))
 #define SIGN ((iv){} + (whole)((uint64_t)1 << (8 * sizeof(whole) - 1)))
 #define SEL(mask, a, b) ((v)(((iv)(mask) & (iv)(a)) | (~(iv)(mask) & (iv)(b))))
 
-static inline v load(const real *p, long m) {
-    if (__builtin_expect(m >= VL, 1)) return *(const vu *)p;
+/* The values at p, as far as the lanes reach, then zeros. */
+static inline v load(const real *p, long lanes) {
+    if (__builtin_expect(lanes >= VL, 1)) return *(const vu *)p;
     v x = {};
-    for (long i = 0; i < m; i++) x[i] = p[i];
+    for (long i = 0; i < lanes; i++) x[i] = p[i];
     return x;
 }
-static inline void store(real *p, v x, long m) {
-    if (__builtin_expect(m >= VL, 1)) *(vu *)p = x;
-    else for (long i = 0; i < m; i++) p[i] = x[i];
+static inline void store(real *p, v x, long lanes) {
+    if (__builtin_expect(lanes >= VL, 1)) *(vu *)p = x;
+    else for (long i = 0; i < lanes; i++) p[i] = x[i];
 }
 
 #if IS_DOUBLE
@@ -136,7 +137,7 @@ static inline v v_greater(v a, v b) { return SEL(a > b, V(1), V(0)); }
 static inline v v_where(v m, v a, v b) { return SEL(m != 0, a, b); }
 
 /* Operations on whole rows. The order of summation depends on the width alone. */
-static inline real lanes(v x) {
+static inline real sum_lanes(v x) {
     real a[VL];
     *(vu *)a = x;
     for (long half = VL / 2; half; half /= 2)
@@ -150,7 +151,7 @@ __attribute__((unused)) static real row_sum(const real *x, long n) {
     for (; i + 4 * VL <= n; i += 4 * VL)
         for (int c = 0; c < 4; c++) s[c] += *(const vu *)(x + i + c * VL);
     for (; i < n; i += VL) s[0] += load(x + i, n - i);
-    return lanes((s[0] + s[1]) + (s[2] + s[3]));
+    return sum_lanes((s[0] + s[1]) + (s[2] + s[3]));
 }
 __attribute__((unused)) static void row_softmax(real *y, const real *x, long n) {
     real top = x[0], sum = 0;
@@ -175,7 +176,7 @@ __attribute__((unused)) static real row_rstd(const real *x, long n, real eps, re
         s[0] += d * d;
     }
     *mean = m;
-    const real sum = lanes((s[0] + s[1]) + (s[2] + s[3]));
+    const real sum = sum_lanes((s[0] + s[1]) + (s[2] + s[3]));
 #if IS_DOUBLE
     return 1 / __builtin_sqrt(sum / n + eps);
 #else

@@ -1,14 +1,19 @@
 """Generated C: it reads as if written by hand, and no name of a file is in it."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from metarnn import Cell, GraphCell, Map, cells, hyper
-from metarnn.engines.cpu.loops import LoopKernel
+from metarnn.engines.cpu.loops import LoopKernel, projectable
+from metarnn.engines.cpu.program import emit
+from metarnn.engines.cpu.projections import all_gradients, no_projections
 from metarnn.engines.plan import cell_name, plan_loop
 from metarnn.graph import trace_cell
 from tests.helpers.cases import make, randn
 from tests.helpers.compare import assert_close
+from tests.helpers.random_graphs import random_graph
 
 
 @pytest.mark.medium
@@ -54,6 +59,16 @@ def test_any_names_of_weights_will_do():
     layers = [make(Namesakes(3, 3), engine=engine) for engine in ("cpu", "eager")]
     x = randn(4, 2, 3)
     assert_close(*(layer(x)[0] for layer in layers))
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["", "cell_h4"])
+def test_all_random_cells_have_names_for_what_they_pass_around(name):
+    for seed in range(324):
+        plan = plan_loop(GraphCell(random_graph(seed)), products_only=True)
+        backward = plan.graphs().backward.graph
+        around = partial(all_gradients, plan) if projectable(plan) else no_projections
+        assert emit(backward, name=name, backward=True, projections=around).source
 
 
 def test_a_cell_that_holds_a_graph_names_no_program():

@@ -136,7 +136,7 @@ class Names:
 
 
 def _numbered(stem: str, name: str, among: Iterable[str]) -> str:
-    """The stem, with a number if several names are of this one's kind."""
-    kind = name.partition(".")[0]
-    alike = [other for other in among if other.partition(".")[0] == kind]
-    return f"{stem}_{alike.index(name)}" if len(alike) > 1 else stem
+    """The stem, with the name's number if others are of its kind."""
+    kind, _, number = name.partition(".")
+    others = [other for other in among if other.startswith(f"{kind}.") and other != name]
+    return f"{stem}_{number}" if others else stem

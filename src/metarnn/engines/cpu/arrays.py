@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from metarnn.cells import Map
 from metarnn.engines.codegen.dataflow import SUMMED, Use, aliases
+from metarnn.engines.codegen.names import Names
 from metarnn.engines.codegen.statements import Accumulate, Address, Operand, Statement, Store
-from metarnn.engines.cpu.names import Names
 from metarnn.engines.cpu.statements import CopyRow, Pointer, copy_state
 from metarnn.engines.cpu.workspace import ArraySize
 from metarnn.graph import Graph, Stage

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metarnn.engines.codegen.dataflow import Dataflow
+from metarnn.engines.codegen.names import Names
 from metarnn.engines.codegen.statements import (
     Barrier,
     Code,
@@ -22,7 +23,6 @@ from metarnn.engines.codegen.statements import (
     Statement,
 )
 from metarnn.engines.cpu.arrays import Arrays, Key
-from metarnn.engines.cpu.names import Names
 from metarnn.engines.cpu.print_c import function as print_function
 from metarnn.engines.cpu.products import PackedSize, Products, most_tiles
 from metarnn.engines.cpu.projections import SIZES, DenseProducts, no_projections
@@ -39,6 +39,10 @@ RUNTIME = {
 }
 SIMD = "\n".join([RUNTIME["simd"], *(op.c_source for op in OPS.values())])
 LINALG = "".join([RUNTIME["simd"], RUNTIME["job"], SIZES, RUNTIME["microkernel"], RUNTIME["gemm"]])
+# Constants and variables of every program.
+RESERVED = ("B", "T", "V", "VL", "b", "b_begin", "b_end", "first", "job", "lanes", "n", "own_begin",
+            "own_end", "packed", "phase", "place", "s", "stride", "t", "thread", "threads", "tile",
+            "tile_end", "tiles", "u", "v", "worker", "workers")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def emit(
     `name` (see `plan.cell_name`) the source has names of the graph in it, too.
     """
     flow = Dataflow(graph)
-    names = Names(flow, readable=bool(name), backward=backward)
+    names = Names(flow, readable=bool(name), backward=backward, reserved=RESERVED)
     stage_list = stages(graph)
     arrays = Arrays(graph, stage_list, names, single=single)
     products = Products(arrays, packed=not single)

@@ -1,4 +1,4 @@
-"""What generated C calls its arrays and values."""
+"""What generated code calls its arrays and values."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from metarnn.engines.codegen.dataflow import Dataflow
 from metarnn.graph.formula import state_names
 from metarnn.graph.roles import Roles
 
-# Constants and variables of every program.
-RESERVED = ("B", "T", "V", "VL", "b", "b_begin", "b_end", "first", "job", "lanes", "n", "own_begin",
-            "own_end", "packed", "phase", "s", "stride", "t", "thread", "threads", "tile",
-            "tile_end", "tiles", "u", "v", "worker", "workers")  # fmt: skip
 GATES = "fiogrz"  # the letters that papers have for gates
 
 
 class Names:
-    """Identifiers of one program, each of its own.
+    """Identifiers of one program, each of its own, besides those that are `reserved`.
 
     Maps, vectors and the like keep the names that the graph has for them if `readable`; otherwise
     they are numbered.
     """
 
-    def __init__(self, flow: Dataflow, *, readable: bool, backward: bool) -> None:
+    def __init__(
+        self, flow: Dataflow, *, readable: bool, backward: bool, reserved: Iterable[str]
+    ) -> None:
         self.flow, self.nodes, self.readable, self.backward = flow, flow.nodes, readable, backward
         self.states = [f"grad_{s}" if backward else s for s in state_names(flow.graph)]
-        self._taken = {*RESERVED}
+        self._taken = {*reserved}
         self._numbers: dict[tuple[str, str], int] = {}
         self._roles = Roles(flow.graph)
 

@@ -43,29 +43,18 @@ class CallPlan(ABC):
         """How many tensors `forward` saves."""
 
     @abstractmethod
-    def forward(
-        self, arguments: Sequence[Tensor], factors: Sequence[Tensor], train: bool
-    ) -> tuple[Sequence[Tensor], Tensors]:
-        """The results, and what the backward pass reads beside arguments and factors."""
+    def forward(self, arguments: Sequence[Tensor], train: bool) -> tuple[Sequence[Tensor], Tensors]:
+        """The results and, to train, what the backward pass reads beside the arguments."""
 
     @abstractmethod
     def backward(
-        self,
-        arguments: Tensors,
-        factors: Sequence[Tensor],
-        saved: Tensors,
-        gradients: Tensors,
-        needed: Sequence[bool],
+        self, arguments: Tensors, saved: Tensors, gradients: Tensors, needed: Sequence[bool]
     ) -> Tensors:
         """The gradients of the arguments that need one, from those of the results."""
 
     @abstractmethod
     def reference(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         """The same results in plain torch."""
-
-    def factors(self, arguments: Sequence[Any]) -> list[Any]:
-        """The arguments that products before the loop take: they are cast to `dtype` together."""
-        return []
 
     def kept(self, arguments: Sequence[Tensor]) -> Tensors:
         """The arguments, None for those that the backward pass does not read."""
@@ -83,36 +72,26 @@ class CallPlan(ABC):
             for argument in arguments:
                 if argument.requires_grad:
                     return _Call.apply(self, recompute, *arguments)  # type: ignore[return-value]
-        return self.forward(arguments, cast(self.factors(arguments), self.dtype), False)[0]
+        return self.forward(arguments, False)[0]
 
 
 class _Call(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: CallPlan, recompute: Recompute | None, *arguments: Tensor) -> Any:
-        wide = plan.factors(arguments)
-        factors = narrow = cast(wide, plan.dtype)
-        results, saved = plan.forward(arguments, factors, True)
-        if wide:
-            pairs = zip(factors, wide, strict=True)
-            narrow = [None if one is other else one for one, other in pairs]
-        ctx.save_for_backward(*plan.kept(arguments), *narrow, *saved)
-        ctx.plan, ctx.recompute = plan, recompute
-        ctx.ends = len(arguments), len(arguments) + len(narrow)
+        results, saved = plan.forward(arguments, True)
+        ctx.save_for_backward(*plan.kept(arguments), *saved)
+        ctx.plan, ctx.recompute, ctx.count = plan, recompute, len(arguments)
         ctx.set_materialize_grads(False)
         return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        plan, tensors, (first, second) = ctx.plan, ctx.saved_tensors, ctx.ends  # unpacked once
-        arguments, narrow, saved = tensors[:first], tensors[first:second], tensors[second:]
+        plan, tensors, count = ctx.plan, ctx.saved_tensors, ctx.count  # hooks unpack them once
+        arguments = tensors[:count]
         if not higher_order(gradients):
-            factors = narrow
-            if narrow:
-                pairs = zip(narrow, plan.factors(arguments), strict=True)
-                factors = [one if other is None else other for other, one in pairs]
+            needed = ctx.needs_input_grad[2:]
             try:
-                needed = ctx.needs_input_grad[2:]
-                own = plan.backward(arguments, factors, saved, gradients, needed)
+                own = plan.backward(arguments, tensors[count:], gradients, needed)
                 return None, None, *own
             except EngineFailure as error:
                 plan.give_up(error)

@@ -18,7 +18,7 @@ from torch import Tensor
 from metarnn.cells import Cell, State
 from metarnn.engines.autograd import EngineFailure
 from metarnn.engines.modes import autocast_dtype
-from metarnn.engines.plan import LoopPlan, plan_recurrence
+from metarnn.engines.plan import Key, LoopPlan, plan_recurrence
 from metarnn.engines.prologue import LoopCall, ProjectedCall
 from metarnn.engines.recurrence import Recurrence
 from metarnn.graph import linear
@@ -104,8 +104,8 @@ class FusedEngine(Engine):
         """Whether the products of x before a loop can be part of its call."""
 
     @abstractmethod
-    def argument(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        """A tensor as kernels read it; `dtype` is that of the states."""
+    def arguments(self, tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        """Tensors as kernels read them; `dtype` is that of the states."""
 
     @abstractmethod
     def loop_call(
@@ -127,32 +127,44 @@ class FusedEngine(Engine):
         sources, apply = plan.sources(recurrence), linear(recurrence.weights)
         projected = operator is None and self.projects(plan, x)
         keys = plan.projection_arguments if projected else plan.loop_arguments
-        hoist = partial(plan.hoisted, dict(sources), apply, x)
+        recompute = None
         if not projected:
+            hoist = partial(plan.hoisted, dict(sources), apply, x)
             sources |= hoist()
-        read = (*initial, *(sources[key] for key in keys))
-        arguments = [self.argument(tensor, dtype) for tensor in read]
-
-        def recompute(arguments: Any) -> list[Tensor]:
-            with torch.autocast(x.device.type, narrow, enabled=narrow is not None):
-                hoisted = hoist()
-            state, inputs = arguments[: len(initial)], arguments[len(initial) :]
-            pairs = zip(inputs, keys, strict=True)
-            return [
-                *state,
-                *(self.argument(hoisted[k], dtype) if t is None else t for t, k in pairs),
-            ]
-
-        state = arguments[: len(initial)]
+            recompute = partial(self._recompute, hoist, keys, dtype, x.device.type, narrow)
+        arguments = self.arguments([*initial, *(sources[key] for key in keys)], dtype)
+        state, count = arguments[: len(initial)], len(initial)
         if operator is not None:
             results = operator(plan, steps, batch, narrow or state[0].dtype, arguments)
         else:
             make = self.projected_call if projected else self.loop_call
-            call = make(plan, steps, batch, narrow or state[0].dtype, state)
-            results = call(arguments, None if projected else recompute)
-        output = plan.finish(sources, results[len(initial) :], apply, x)
-        pairs = zip(results[: len(initial)], initial, strict=True)
-        return output.to(dtype), tuple(part[0].to(start.dtype) for part, start in pairs)
+            results = make(plan, steps, batch, narrow or state[0].dtype, state)(
+                arguments, recompute
+            )
+        output = plan.finish(sources, results[count:], apply, x)
+        output = output if output.dtype == dtype else output.to(dtype)
+        finals = zip(results[:count], initial, strict=True)
+        return output, tuple(
+            part[0] if part.dtype == start.dtype else part[0].to(start.dtype)
+            for part, start in finals
+        )
+
+    def _recompute(
+        self,
+        hoist: Callable[[], dict[Key, Tensor]],
+        keys: Sequence[Key],
+        dtype: torch.dtype,
+        device: str,
+        narrow: torch.dtype | None,
+        arguments: Any,
+    ) -> list[Tensor]:
+        """The arguments of a loop, with what was hoisted for those that were not kept."""
+        with torch.autocast(device, narrow, enabled=narrow is not None):
+            hoisted = hoist()
+        count = len(arguments) - len(keys)
+        missing = [key for key, t in zip(keys, arguments[count:], strict=True) if t is None]
+        values = iter(self.arguments([hoisted[key] for key in missing], dtype))
+        return [next(values) if t is None else t for t in arguments]
 
 
 def is_concrete(*sizes: int) -> bool:

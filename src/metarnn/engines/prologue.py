@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from metarnn.engines.autograd import CallPlan, EngineFailure, LoopResults, Tensors
+from metarnn.engines.autograd import CallPlan, EngineFailure, LoopResults, Tensors, cast
 from metarnn.engines.plan import Key, LoopPlan
 from metarnn.engines.reference import run_loop, run_projected_loop
 from metarnn.engines.weight_gradients import Sums, embedded, multiply
@@ -56,13 +56,26 @@ class LoopCall(CallPlan):
     ) -> list[Tensor | None]:
         """The gradients of the arguments that need one."""
 
-    def forward(
-        self, arguments: Sequence[Tensor], factors: Sequence[Tensor], train: bool
-    ) -> tuple[Sequence[Tensor], Tensors]:
+    def forward(self, arguments: Sequence[Tensor], train: bool) -> tuple[Sequence[Tensor], Tensors]:
         results = self.launch(arguments, train)
         return loop_outputs(self.plan, results), (*results.states, *results.saved)
 
     def backward(
+        self, arguments: Tensors, saved: Any, gradients: Tensors, needed: Sequence[bool]
+    ) -> Tensors:
+        count = len(self.plan.states)
+        return self.loop_backward(arguments, saved[:count], saved[count:], gradients, needed)
+
+    def factors(self, arguments: Sequence[Any]) -> list[Any]:
+        """As of `InputProjection`: none, for an engine that projects in its loop's program."""
+        return []
+
+    def run(
+        self, arguments: Sequence[Tensor], factors: Sequence[Tensor], train: bool
+    ) -> tuple[Sequence[Tensor], Tensors]:
+        return self.forward(arguments, train)
+
+    def run_backward(
         self,
         arguments: Tensors,
         factors: Sequence[Tensor],
@@ -70,8 +83,7 @@ class LoopCall(CallPlan):
         gradients: Tensors,
         needed: Sequence[bool],
     ) -> Tensors:
-        count = len(self.plan.states)
-        return self.loop_backward(arguments, saved[:count], saved[count:], gradients, needed)
+        return self.backward(arguments, saved, gradients, needed)
 
     def reference(self, *arguments: Tensor) -> tuple[Tensor, ...]:
         return run_loop(self.plan, self.steps, self.batch, arguments)
@@ -120,11 +132,26 @@ class InputProjection(CallPlan):
         return len(self.projections) + self.loop.saved_count
 
     def factors(self, arguments: Sequence[Any]) -> list[Any]:
+        """The arguments that the products take, x first: they are cast to `dtype` together."""
         return [arguments[self.states + i] for i in self.factor_places]
 
-    def forward(
+    def forward(self, arguments: Sequence[Tensor], train: bool) -> tuple[Sequence[Tensor], Tensors]:
+        wide = self.factors(arguments)
+        factors = cast(wide, self.dtype)
+        results, saved = self.run(arguments, factors, train)
+        return results, (*changed(factors, wide), *saved)
+
+    def backward(
+        self, arguments: Any, saved: Any, gradients: Tensors, needed: Sequence[bool]
+    ) -> Tensors:
+        narrow, saved = split_sizes(saved, (len(self.factor_places),))
+        factors = restored(narrow, self.factors(arguments))
+        return self.run_backward(arguments, factors, saved, gradients, needed)
+
+    def run(
         self, arguments: Sequence[Tensor], factors: Sequence[Tensor], train: bool
     ) -> tuple[Sequence[Tensor], Tensors]:
+        """As `forward`, with the factors cast."""
         known = dict(zip(self.factor_places, factors, strict=True))
         projected = [
             F.linear(
@@ -138,7 +165,7 @@ class InputProjection(CallPlan):
         kept = (y if keep else None for y, keep in zip(projected, self.keeps, strict=True))
         return loop_outputs(self.plan, results), (*kept, *results.states, *results.saved)
 
-    def backward(
+    def run_backward(
         self,
         arguments: Any,
         factors: Sequence[Tensor],
@@ -146,6 +173,7 @@ class InputProjection(CallPlan):
         gradients: Tensors,
         needed: Sequence[bool],
     ) -> Tensors:
+        """As `backward`, with the factors cast."""
         count, sums = self.states, Sums()
         inputs, need = arguments[count:], needed[count:]
         projected, states, rest = split_sizes(saved, (len(self.projections), count))
@@ -246,36 +274,30 @@ class GeneratedCall(CallPlan):
         of_encoder, heads, own = split_sizes(factors, self.factor_sizes)
         return of_encoder, heads, [factors[0], *own] if of_encoder else own
 
-    def forward(
-        self, arguments: Sequence[Tensor], factors: Sequence[Tensor], train: bool
-    ) -> tuple[Sequence[Tensor], Tensors]:
+    def forward(self, arguments: Sequence[Tensor], train: bool) -> tuple[Sequence[Tensor], Tensors]:
+        wide = self.factors(arguments)
+        factors = cast(wide, self.dtype)
         of_encoder, heads, of_unit = self._split_factors(factors)
-        encoded, encoder_saved = self.encoder.forward(
-            arguments[: self.first_head], of_encoder, train
-        )
+        encoded, encoder_saved = self.encoder.run(arguments[: self.first_head], of_encoder, train)
         c = normed = encoded[self.context]
         mean = rstd = None
         if self.norm:
             normed, mean, rstd = torch.native_layer_norm(c, c.shape[-1:], None, None, EPSILON)
         normed = normed.to(self.dtype)
         rows = [F.linear(normed, head) for head in heads]
-        results, unit_saved = self.unit.forward(
-            self.unit_arguments(arguments, rows), of_unit, train
-        )
-        saved = [c, normed, mean, rstd, *rows, *encoder_saved, *unit_saved]
+        results, unit_saved = self.unit.run(self.unit_arguments(arguments, rows), of_unit, train)
+        saved = [*changed(factors, wide), c, normed, mean, rstd]
+        saved += [*rows, *encoder_saved, *unit_saved]
         return [*results, *encoded[: self.encoder_states]], saved
 
     def backward(
-        self,
-        arguments: Any,
-        factors: Sequence[Tensor],
-        saved: Any,
-        gradients: Tensors,
-        needed: Sequence[bool],
+        self, arguments: Any, saved: Any, gradients: Tensors, needed: Sequence[bool]
     ) -> Tensors:
         """Back through the unit's loop, the heads and the encoder's loop."""
-        sizes = 4, len(self.places), self.encoder.saved_count
-        (c, normed, mean, rstd), rows, encoder_saved, unit_saved = split_sizes(saved, sizes)
+        sizes = len(self.factor_places), 4, len(self.places), self.encoder.saved_count
+        narrow, (c, normed, mean, rstd), rows, *loops = split_sizes(saved, sizes)
+        encoder_saved, unit_saved = loops
+        factors = restored(narrow, self.factors(arguments))
         of_encoder, heads, of_unit = self._split_factors(factors)
         heads_needed = needed[self.first_head : self.first_own]
         encoder_needed = any(needed[: self.first_head])
@@ -284,7 +306,7 @@ class GeneratedCall(CallPlan):
         count = len(gradients) - self.encoder_states
         of_own: Tensors = [None] * len(own)
         if any(gradient is not None for gradient in gradients[:count]):  # else only the encoder's
-            of_own = self.unit.backward(own, of_unit, unit_saved, gradients[:count], own_needed)
+            of_own = self.unit.run_backward(own, of_unit, unit_saved, gradients[:count], own_needed)
         states, inputs = of_own[: self.unit_states], list(of_own[self.unit_states :])
         of_rows = [inputs.pop(place) for place in reversed(self.places)][::-1]
         of_x, *weights = inputs
@@ -310,7 +332,7 @@ class GeneratedCall(CallPlan):
         outputs: list[Tensor | None] = [None] * self.encoder_results
         outputs[self.context - self.encoder_states] = of_c
         of_encoded = list(
-            self.encoder.backward(
+            self.encoder.run_backward(
                 arguments[: self.first_head],
                 of_encoder,
                 encoder_saved,
@@ -333,6 +355,16 @@ class GeneratedCall(CallPlan):
 
     def give_up(self, error: EngineFailure) -> None:
         self.unit.give_up(error)
+
+
+def changed(narrow: Sequence[Tensor], wide: Sequence[Tensor]) -> list[Tensor | None]:
+    """The tensors that were cast: the others are kept among the arguments."""
+    return [None if a is b else a for a, b in zip(narrow, wide, strict=True)]
+
+
+def restored(narrow: Tensors, wide: Sequence[Tensor]) -> list[Tensor]:
+    """What `changed` was made from."""
+    return [b if a is None else a for a, b in zip(narrow, wide, strict=True)]
 
 
 def _sum(parts: Iterable[Tensor | None], dtype: torch.dtype) -> Tensor | None:

@@ -60,12 +60,12 @@ class PlannedCall:
         if self.batch_first:
             x = x.transpose(0, 1)
         x = x if x.is_contiguous() else x.contiguous()
-        initial, generator = self._initial(state, x), layer.generator(0, 0)
+        initial = self._initial(state, x)
         if initial is None:
             return None
-        method: Any = self._run if generator is None else self._generated
+        run_loop = self._generated if self.loop.extra else self._run
         try:
-            results = method(layer, x, initial, generator)
+            results = run_loop(layer, x, initial)
         except EngineFailure:
             return None  # the next engine runs it
         if results is None:
@@ -75,7 +75,7 @@ class PlannedCall:
             output = output.transpose(0, 1)
         return output, final[0] if len(final) == 1 else tuple(final)
 
-    def _run(self, layer: Any, x: Tensor, state: list[Tensor], _: Any) -> Results | None:
+    def _run(self, layer: Any, x: Tensor, state: list[Tensor]) -> Results | None:
         """The output and the final states [1, B, n]."""
         loop = self.loop
         weights = parameters(layer, loop.weights, x)
@@ -84,10 +84,9 @@ class PlannedCall:
         results = loop.call([*state, x, *weights])
         return results[loop.output], results[: self.own]
 
-    def _generated(
-        self, layer: Any, x: Tensor, state: list[Tensor], generator: Generator
-    ) -> Results | None:
+    def _generated(self, layer: Any, x: Tensor, state: list[Tensor]) -> Results | None:
         """The same of a cell whose extra inputs are generated from x."""
+        generator: Generator = layer.generator(0, 0)
         heads, loop = generator.heads(), self.loop
         computed = None if heads is None else self._with_encoder(layer, x, state, heads)
         if computed is not None:

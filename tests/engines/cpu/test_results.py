@@ -218,6 +218,25 @@ def test_what_depends_on_no_input_is_the_same_at_all_steps():
         torch.testing.assert_close(a, b)
 
 
+class Clock(Cell):
+    """h_t = tanh(U h_{t-1} + b), whatever x is."""
+
+    @property
+    def maps(self):
+        return {"hh": Map(self.hidden_size, self.hidden_size, recurrent=True)}
+
+    def step(self, theta, drive, state):
+        return (torch.tanh(theta.hh(state[0])),)
+
+
+def test_a_cell_may_ignore_its_input():
+    ours, eager = pair(Clock(3, 4))
+    eager.load_state_dict(ours.state_dict())
+    x, state = randn(5, 2, 3), (randn(1, 2, 4),)
+    found, expected = (everything(layer, x, state) for layer in (ours, eager))
+    assert_close(found, expected)
+
+
 def test_weights_of_another_shape_are_refused_before_generated_code_reads_them():
     layer = Recurrent(cells.LSTM(3, 4), engine="cpu").eval()
     weights = {n: p[:8] if n.startswith("weight_hh") else p for n, p in layer.named_parameters()}

@@ -65,24 +65,17 @@ class CpuCall(LoopCall):
     def saved_count(self) -> int:
         return self._train.saved_count
 
-    def forward(
-        self, arguments: Sequence[Tensor], factors: Sequence[Tensor], train: bool
-    ) -> tuple[Sequence[Tensor], Tensors]:
+    def forward(self, arguments: Sequence[Tensor], train: bool) -> tuple[Sequence[Tensor], Tensors]:
         call = self._train if train else self._infer
         workspace = call.allocate()
         call.run([*arguments, *workspace])
         return call.results(workspace), call.saved(workspace) if train else ()
 
     def backward(
-        self,
-        arguments: Any,
-        factors: Sequence[Tensor],
-        saved: Any,
-        gradients: Tensors,
-        needed: Sequence[bool],
+        self, arguments: Any, saved: Any, gradients: Tensors, needed: Sequence[bool]
     ) -> Tensors:
         if not self.projected:
-            return super().backward(arguments, factors, saved, gradients, needed)
+            return super().backward(arguments, saved, gradients, needed)
         call = self._backward
         workspace = call.allocate()
         results = call.gradients(workspace, needed[self.count :])
@@ -168,8 +161,9 @@ class CpuEngine(FusedEngine):
     def projects(self, plan: LoopPlan, x: Tensor) -> bool:
         return x.dtype == _computed(x.dtype) and projectable(plan) and not watched("cpu")
 
-    def argument(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        return contiguous(tensor.to(_computed(dtype)))
+    def arguments(self, tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        wide = _computed(dtype)
+        return [contiguous(t if t.dtype == wide else t.to(wide)) for t in tensors]
 
     def loop_call(
         self, plan: LoopPlan, steps: int, batch: int, dtype: torch.dtype, state: Sequence[Tensor]

@@ -14,7 +14,7 @@ from metarnn.engines.cpu.kernel import Kernel
 from metarnn.engines.cpu.memory import CPU, Shape, allocator, contiguous
 from metarnn.engines.cpu.program import emit
 from metarnn.engines.cpu.projections import all_gradients, input_projections, no_projections
-from metarnn.engines.plan import Key, LoopGraphs, LoopPlan
+from metarnn.engines.plan import Key, LoopGraphs, LoopPlan, X
 from metarnn.engines.zeros import zeros
 
 Allocator = Callable[..., Tensor]
@@ -202,15 +202,17 @@ class BackwardCall(KernelCall):
         nodes, products = plan.loop.nodes, loop_kernel(plan, "backward", dtype, projected).products
         self._result_shapes = [(batch, width) for width in plan.loop.states]
         self._result_shapes += [(steps, batch, nodes[k].width) for k in plan.loop.outputs.values()]
-        x = plan.parts.full.nodes[plan.parts.full.named("input")["x"]]
-        shapes: dict[Key, Shape] = {key: shape for key, _, shape in plan.weights}
-        shapes["input", "x"] = (steps, batch, x.width)
-        in_loop = {("input", "x"): self.outputs.get("dinput.x")}
         # For each argument of a projected loop: how to allocate its gradient, or where in the
         # workspace the loop puts it (or adds to it, for x), or neither; and whether it is a vector,
         # whose gradient has a row for each sequence.
         self._gradients: list[tuple[Allocator | None, Shape, int | None, bool]] = []
-        for key in plan.projection_arguments if projected else ():
+        if not projected:
+            return
+        x = plan.parts.full.nodes[plan.parts.full.named("input")["x"]]
+        shapes: dict[Key, Shape] = {key: size for key, _, size in plan.weights}
+        shapes[X] = (steps, batch, x.width)
+        in_loop = {X: self.outputs.get("dinput.x")}
+        for key in plan.projection_arguments:
             kind, name = key
             if key in products.gradients and in_loop.get(key) is None:
                 allocate, size = allocator(shapes[key], dtype)

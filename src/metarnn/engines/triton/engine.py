@@ -66,9 +66,9 @@ class TritonEngine(FusedEngine):
     def projects(self, plan: LoopPlan, x: Tensor) -> bool:
         return bool(plan.projections) and not observed()
 
-    def argument(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        tensor = tensor.to(dtype) if tensor.dtype == torch.bool else tensor
-        return tensor.resolve_neg().contiguous()
+    def arguments(self, tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        numeric = (t.to(dtype) if t.dtype == torch.bool else t for t in tensors)
+        return [t.resolve_neg().contiguous() for t in numeric]
 
     def loop_call(
         self, plan: LoopPlan, steps: int, batch: int, dtype: torch.dtype, state: Sequence[Tensor]

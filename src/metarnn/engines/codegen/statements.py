@@ -80,10 +80,11 @@ class Code(Statement):
 
 @dataclass(frozen=True)
 class Let(Statement):
-    """Give an expression a name, or a name a new value."""
+    """Give an expression a name, or a name a new value. {0}, {1}, … in it are operands."""
 
     name: str
     expression: str
+    args: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True)

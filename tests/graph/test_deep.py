@@ -8,7 +8,7 @@ from metarnn.cells import Map
 from metarnn.cli.main import main
 from metarnn.engines.cpu.program import emit as emit_c
 from metarnn.engines.triton.emit import emit as emit_triton
-from metarnn.engines.triton.walk import Walk
+from metarnn.engines.triton.scan_source import ScanSource
 from metarnn.graph import (
     Builder,
     Graph,
@@ -112,7 +112,7 @@ def test_a_long_chain_goes_through_every_pass(nodes, kind, tmp_path, capsys):
 @pytest.mark.medium
 def test_the_longest_chain_of_a_scan_is_written_for_gpus():
     loop = cut(carried(MOST_NODES)).loop
-    written = Walk(affine(loop), backward=False, kept=frozenset()).source
+    written = ScanSource(affine(loop), name="", backward=False, kept=frozenset()).text
     assert written.count("tanh(") + written.count("sigmoid(") >= MOST_NODES - 10
 
 

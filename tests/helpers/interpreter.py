@@ -25,18 +25,19 @@ if INSTALLED and not ON_GPU:
 def shared(
     program: Any,
     batch: int,
-    size: int,
+    weight_bytes: int,
     programs: int,
-    room: float,
+    budget: float,
     partial: bool,
-    told: bool = False,
+    publish: bool = False,
     sequences: int = 16,
 ) -> Any:
-    """Work shared among so many programs, in two groups; told, where that can be."""
+    """Work shared among so many programs, in two groups; published, where that can be."""
     from metarnn.engines.triton import tiling
 
-    units = tiling._units(program, programs)
-    share = tiling._Share(programs, 2, sequences, units)
-    ways = [told, False]
-    found = (tiling._shared(program, batch, size, share, room, partial, way) for way in ways)
-    return next(filter(None, found))
+    share = tiling.share_work(program, programs, 2, sequences)
+    tilings = (
+        tiling.shared(program, batch, weight_bytes, share, budget, partial, way)
+        for way in (publish, False)
+    )
+    return next(filter(None, tilings))

@@ -13,9 +13,8 @@ from torch import Tensor
 
 from metarnn.bench.timing import captured
 from metarnn.cells import Cell
-from metarnn.engines.plan import plan_loop
+from metarnn.engines.plan import Key, plan_loop
 from metarnn.engines.triton.loops import CallShape, loop_kernels
-from metarnn.engines.triton.program import Key
 from metarnn.engines.triton.scan import Scan
 
 COPIED = 1 << 28  # bytes of a copy: far more than caches hold

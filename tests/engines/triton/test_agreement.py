@@ -91,17 +91,17 @@ def test_no_sequences_and_a_single_step(name, device):
 
 @pytest.mark.medium
 @pytest.mark.usefixtures("own_kernels")
-@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("name", ["lstm", "gru-before", "lstm-norm", "mogrifier"])
-def test_long_sums_may_be_shared_by_warps(name, held, device, monkeypatch):
+def test_long_sums_may_be_shared_by_warps(name, resident, device, monkeypatch):
     """As they are where a program has few units: here it has all, and would not need to."""
 
     def in_parts(program: Program, *given: Any) -> Tiling:
         tiling = tile(program, *given)
-        chunk = max((c.inner for c in tiling.chunks), default=16) if held else 16
+        chunk = max((c.inner for c in tiling.chunks), default=16) if resident else 16
         chunks = (
-            c if group.at_hand
-            else replace(c, chunk=chunk, inner=max(c.inner, chunk), held=held, parts=2)
+            c if group.in_registers
+            else replace(c, chunk=chunk, inner=max(c.inner, chunk), resident=resident, parts=2)
             for group, c in zip(program.groups, tiling.chunks, strict=True)
         )  # fmt: skip
         return replace(tiling, chunks=tuple(chunks))
@@ -112,7 +112,7 @@ def test_long_sums_may_be_shared_by_warps(name, held, device, monkeypatch):
 
 @pytest.mark.medium
 def test_programs_that_wait_for_nobody_share_units_and_sequences(device, monkeypatch):
-    monkeypatch.setattr(kernel, "processors", lambda device: 8)
+    monkeypatch.setattr(kernel, "sm_count", lambda device: 8)
     # Two programs for 70 units, three groups for 9 rows.
     agree(cells.SRU(3, 70, version=2), device, batch=9, steps=2)
 
@@ -318,6 +318,6 @@ class Twice(Cell):
 def test_products_of_the_same_rows_are_computed_once_each(device):
     agree(Twice(3, 6), device)
     program = loop_kernels(plan_loop(Twice(3, 6))).train.program
-    assert program.barriers == 1
-    held = re.findall(r"^ *(d\d) = dot\(", program.source, re.MULTILINE)
-    assert sorted(held) == ["d0", "d1", "d2", "d3", "d4"]
+    assert program.exchanges == 1
+    results = re.findall(r"^ *acc_(\w+) = dot\(", program.source, re.MULTILINE)
+    assert sorted(results) == ["a_down", "a_up", "b_down", "b_up", "hh"]

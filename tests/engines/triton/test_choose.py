@@ -8,7 +8,7 @@ import torch
 
 from metarnn import Cell, Recurrent, cells, explain
 from metarnn.engines import ENGINES, Request, choose, triton
-from metarnn.engines.triton import engine, kernel
+from metarnn.engines.triton import engine, kernel, runtime
 from metarnn.graph import trace_cell
 from metarnn.search import UnitSpace
 from tests.helpers.cases import EVERY, make, randn
@@ -58,16 +58,16 @@ def test_the_interpreter_is_passed_over_with_a_reason(device, monkeypatch):
 
 
 def test_how_the_work_is_shared_is_told(device, monkeypatch):
-    from metarnn.engines.triton import words
+    from metarnn.engines.triton import describe
 
-    monkeypatch.setattr(words, "processors", lambda device: 132)
+    monkeypatch.setattr(describe, "sm_count", lambda device: 132)
     layer = Recurrent(cells.LSTM(256, 256), engine="triton", device=device)
     shown = str(explain(layer, torch.zeros(4, 64, 256, device=device))).splitlines()
     assert [line.split(":")[0].strip() for line in shown[1:]] == ["forward", "backward"]
     for line in shown[1:]:
         groups, programs = map(int, re.findall(r"(\d+) groups of (\d+) programs", line)[0])
         assert 1 < groups * programs <= 132
-        assert re.search(r"hh, \d+ KB a program", line)
+        assert re.search(r"weights (resident|streamed).*: hh \d+ KB.* a program", line)
         assert re.search(r"\d µs a step", line)
     scanned = Request(EVERY["mingru"], device=device, batch=2)
     assert "a scan" in str(ENGINES["triton"].describe(scanned))
@@ -119,10 +119,10 @@ def test_a_step_of_too_many_operations_is_run_by_another_engine(monkeypatch):
 
 
 def test_that_a_long_kernel_takes_long_is_said(monkeypatch):
-    monkeypatch.setattr(kernel, "interpreted", lambda: False)
-    kernel.announce("\n" * kernel.LONG)
-    with pytest.warns(RuntimeWarning, match=f"{kernel.LONG + 1:,} lines"):
-        kernel.announce("\n" * (kernel.LONG + 1))
+    monkeypatch.setattr(runtime, "interpreted", lambda: False)
+    runtime.warn_if_long("\n" * runtime.LONG)
+    with pytest.warns(RuntimeWarning, match=f"{runtime.LONG + 1:,} lines"):
+        runtime.warn_if_long("\n" * (runtime.LONG + 1))
 
 
 @pytest.mark.medium
@@ -133,7 +133,7 @@ def test_it_is_said_of_every_kernel(name, device, monkeypatch):
 
     said: list[str] = []
     for module in (kernel, scan):
-        monkeypatch.setattr(module, "announce", said.append)
+        monkeypatch.setattr(module, "warn_if_long", said.append)
     layer = make(EVERY[name], engine="triton", dtype=torch.float32, device=device)
     x = randn(4, 2, layer.input_size, dtype=torch.float32).to(device).requires_grad_()
     layer(x)[0].sum().backward()
@@ -200,25 +200,25 @@ def test_a_kernel_that_cannot_be_compiled_is_done_without_after_one_warning(
 
 
 @needs_triton
-@pytest.mark.parametrize(("batch", "size", "handed"), [(16, 256, True), (256, 1024, False)])
-def test_explain_tells_of_partial_sums(batch, size, handed, monkeypatch):
+@pytest.mark.parametrize(("batch", "size", "partial"), [(16, 256, True), (256, 1024, False)])
+def test_explain_tells_of_partial_sums(batch, size, partial, monkeypatch):
     """Where 16 sequences a program are enough, and their sums stay in the caches."""
-    from metarnn.engines.triton import words
+    from metarnn.engines.triton import describe
 
-    monkeypatch.setattr(words, "processors", lambda device: 132)
+    monkeypatch.setattr(describe, "sm_count", lambda device: 132)
     cell = cells.LSTM(size, size)
-    forward, backward = words.describe(Request(cell, batch=batch, dtype=torch.bfloat16))
+    forward, backward = describe.describe(Request(cell, batch=batch, dtype=torch.bfloat16))
     assert "partial sums" not in forward
-    assert ("hands out partial sums" in backward) is handed
+    assert ("partial sums" in backward) is partial
 
 
 @needs_triton
-@pytest.mark.parametrize(("batch", "size", "told"), [(16, 256, True), (256, 1024, False)])
-def test_explain_tells_whether_programs_meet(batch, size, told, monkeypatch):
-    from metarnn.engines.triton import words
+@pytest.mark.parametrize(("batch", "size", "publish"), [(16, 256, True), (256, 1024, False)])
+def test_explain_says_how_programs_exchange_values(batch, size, publish, monkeypatch):
+    from metarnn.engines.triton import describe
 
-    monkeypatch.setattr(words, "processors", lambda device: 132)
+    monkeypatch.setattr(describe, "sm_count", lambda device: 132)
     cell = cells.LSTM(size, size)
-    for line in words.describe(Request(cell, batch=batch, dtype=torch.bfloat16)):
-        assert ("waits for numbers that are told" in line) is told
-        assert ("meetings" in line) is not told
+    for line in describe.describe(Request(cell, batch=batch, dtype=torch.bfloat16)):
+        assert ("1 exchange per step (polling)" in line) is publish
+        assert ("1 exchange per step (barrier)" in line) is not publish

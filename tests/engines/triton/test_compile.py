@@ -15,7 +15,6 @@ ON_CHIP = 227 << 10
 COMPILE = """
 import json
 import torch, triton
-import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -23,7 +22,7 @@ from metarnn import cells
 from metarnn.engines.plan import plan_loop
 from metarnn import hyper
 from metarnn.engines.triton.loops import loop_kernels
-from metarnn.engines.triton.pack import places
+from metarnn.engines.triton.kernel import launch_constants
 from metarnn.engines.triton.scan import Scan
 from metarnn.engines.triton.tiling import tile
 from metarnn.graph import GraphCell
@@ -33,37 +32,35 @@ from tests.helpers.random_graphs import random_graph
 def shared(kernel, batch, dot, split):
     if isinstance(kernel, Scan):
         lengths = (64, 100, 8000)
-        all_ways = [kernel.way(n, chained=c) for n in lengths for c in (True, False)]
-        ways = [(options, fixed) for _, fixed, options in all_ways]
+        every = [kernel.launch_options(n, in_segments=c) for n in lengths for c in (True, False)]
+        ways = [(options, constants) for _, constants, options in every]
     else:
         tiling = tile(kernel.program, batch, dot.itemsize * (2 if split else 1), 132)
-        full = {f"FULL{i}": True for i, (_, has, _) in enumerate(kernel.program.states) if has}
-        dtype = tl.bfloat16 if dot == torch.bfloat16 else tl.float32
-        fixed = {"DOT": dtype, "SPLIT": split, "ALONE": tiling.programs == 1}
-        *begins, _ = places(kernel.program.groups, tiling, 2 if split else 1)
-        fixed |= {f"AT{j}": begin for j, begin in enumerate(begins)}
+        full = frozenset(range(len(kernel.program.states)))
+        constants = launch_constants(kernel.program, tiling, full, dot, split)
         options = {"num_warps": tiling.warps, "num_stages": tiling.stages}
-        ways = [(options, {**tiling.constants, **full, **fixed})]
+        ways = [(options, constants)]
     return max(compiled(kernel, dot, constants, options) for options, constants in ways)
 
 def compiled(kernel, dot, constants, options):
     made, signature, given, attributes = kernel.program, {}, {}, {}
-    for i, name in enumerate(kernel.loop.arg_names):
+    for i, name in enumerate(kernel.function.arg_names):
         if name in constants:
             signature[name], given[i,] = "constexpr", constants[name]
         elif name in ("steps", "batch", "first", "span"):
             signature[name] = "i32"
-        elif name in ("counters", "alarm"):
+        elif name in ("counters_ptr", "timeout_flag_ptr"):
             signature[name] = "*i32"
-        elif name == "told":
+        elif name == "summaries_ptr":
             signature[name] = "*i64"
         else:
             kind = made.arrays[i][0]
             narrow = "*bf16" if dot == torch.bfloat16 else "*fp32"
-            wide = ("sum", "initial", "final", "partial", "mail", "weight")  # as under autocast
+            # As under autocast.
+            wide = "sum", "initial", "final", "partial_sums", "mailbox", "weight"
             signature[name] = "*fp32" if kind in wide else narrow
             attributes[i,] = [["tt.divisibility", 16]]
-    source = ASTSource(kernel.loop, signature, given, attributes)
+    source = ASTSource(kernel.function, signature, given, attributes)
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).metadata.shared
 
 cell, found = eval(CELL), {}

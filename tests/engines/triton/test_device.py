@@ -48,13 +48,13 @@ class Launches:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, change: Any = lambda launch, n: n) -> None:
         self.seen: list[tuple[Any, int]] = []
-        start = kernel._start
+        start = kernel.start
 
-        def noted(loop: Any, launch: Any, programs: int, *arguments: Any) -> None:
-            start(loop, launch, change(launch, programs), *arguments)
+        def noted(function: Any, launch: Any, programs: int, *arguments: Any) -> None:
+            start(function, launch, change(launch, programs), *arguments)
             self.seen.append((launch, programs))
 
-        monkeypatch.setattr(kernel, "_start", noted)
+        monkeypatch.setattr(kernel, "start", noted)
 
 
 def resident(launch: Any) -> int:
@@ -72,7 +72,7 @@ def test_no_more_programs_wait_for_one_another_than_the_device_holds(size, batch
     results(layer(size), given(size, 2, batch))
     assert len(launches.seen) >= 2
     for launch, programs in launches.seen:
-        assert launch.meets
+        assert launch.synchronizes
         assert programs <= resident(launch)
 
 
@@ -86,7 +86,7 @@ def test_a_launch_of_more_programs_than_run_at_once_is_refused(monkeypatch):
     assert_close(results(ours, x), oracle(ours, x), 1e-5)
 
 
-@pytest.mark.parametrize("tf32", [False, True], ids=["met", "told"])
+@pytest.mark.parametrize("tf32", [False, True], ids=["barrier", "polling"])
 @pytest.mark.parametrize("arrived", [0, 1])
 @pytest.mark.slow
 def test_programs_that_wait_in_vain_give_up_and_the_next_call_says_so(tf32, arrived, monkeypatch):
@@ -95,13 +95,13 @@ def test_programs_that_wait_in_vain_give_up_and_the_next_call_says_so(tf32, arri
     before = results(ours, x)
     with monkeypatch.context() as patch:
         launches = Launches(patch, lambda launch, n: n - 1)
-        # One is missing, but counted: then nobody waits for it when they first meet.
+        # One is missing, but counted: then nobody waits for it at the first barrier.
         counters = torch.zeros(32, dtype=torch.int32, device="cuda")
         counters[0] = arrived
-        patch.setattr(kernel, "_counters", lambda groups, device: counters)
+        patch.setattr(kernel, "counters", lambda groups, device: counters)
         ours(x)
         torch.cuda.synchronize()
-        assert [launch.tiling.told for launch, _ in launches.seen] == [tf32]
+        assert [launch.tiling.publish for launch, _ in launches.seen] == [tf32]
     with pytest.raises(RuntimeError, match="gave up waiting"):
         ours(x)
     assert_same(results(ours, x), before)
@@ -109,7 +109,7 @@ def test_programs_that_wait_in_vain_give_up_and_the_next_call_says_so(tf32, arri
 
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize(("size", "batch"), [(256, 1), (256, 16), (200, 19), (512, 64)])
-def test_what_is_told_is_right_and_the_same_every_time(size, batch, narrow, monkeypatch):
+def test_what_is_published_is_right_and_the_same_every_time(size, batch, narrow, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     ours, x = layer(size), given(size, 40, batch)
     with torch.no_grad():
@@ -120,7 +120,7 @@ def test_what_is_told_is_right_and_the_same_every_time(size, batch, narrow, monk
         first = results(ours, x)
         for _ in range(10):
             assert_same(results(ours, x), first)
-    assert any(launch.tiling.told for launch, _ in launches.seen)
+    assert any(launch.tiling.publish for launch, _ in launches.seen)
     assert_close(first, oracle(ours, x), 2e-2 if narrow else 2e-3)
 
 

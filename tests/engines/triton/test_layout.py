@@ -30,7 +30,7 @@ def layouts(cell: Cell, masks: tuple[str, ...] = ()) -> dict[str, Layout]:
 
 
 def barriers(cell: Cell, masks: tuple[str, ...] = ()) -> set[int]:
-    return {len(layout.barriers) for layout in layouts(cell, masks).values()}
+    return {len(layout.awaited) for layout in layouts(cell, masks).values()}
 
 
 @pytest.mark.parametrize("masks", [(), MASKS], ids=str)
@@ -82,10 +82,10 @@ def test_a_product_that_a_later_stage_reads_is_not_cut_to_the_width_of_the_other
 
 def test_rows_so_short_that_each_program_computes_them_whole_never_leave_it():
     for layout in layouts(hyper.Mogrifier(cells.LSTM(40, 48), rounds=5, rank=8)).values():
-        short = {k for s in layout.segments if s.whole for k in (*s.products, *s.rest)}
+        short = {k for s in layout.segments if s.replicated for k in s.nodes}
         assert {layout.nodes[k].width for k in short} == {8}
-        assert not short & layout.memory
-        assert len(layout.barriers) == 6  # one a round, and one for the unit
+        assert not short & layout.in_memory
+        assert len(layout.awaited) == 6  # one a round, and one for the unit
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_rows_so_short_that_each_program_computes_them_whole_never_leave_it():
 )
 def test_short_rows_that_not_only_products_read_are_shared_out(cell):
     for layout in layouts(cell).values():
-        assert not any(segment.whole for segment in layout.segments)
+        assert not any(segment.replicated for segment in layout.segments)
 
 
 HYPER = hyper.HyperLSTM(3, 24, 16)
@@ -108,7 +108,7 @@ HYPER = hyper.HyperLSTM(3, 24, 16)
 def test_the_steps_of_a_hyperlstm_need_no_whole_rows_and_few_barriers():
     for which, layout in layouts(HYPER).items():
         assert all(segment.width for segment in layout.segments)
-        assert len(layout.barriers) == (3 if which == "reverse" else 2)
+        assert len(layout.awaited) == (3 if which == "reverse" else 2)
         check_order(layout)
         assert not unordered(layout)
 
@@ -117,7 +117,7 @@ def test_the_steps_of_a_hyperlstm_need_no_whole_rows_and_few_barriers():
 def test_a_product_waits_for_the_stage_that_reads_it(cell):
     layout = layouts(cell)["train"]
     (gates,) = (k for k, n in enumerate(layout.nodes) if n.op == "linear" and n["map"] == "hh")
-    assert layout.segments[layout.home[gates]].width == 24  # not 96: in registers, gate by gate
+    assert layout.segment(gates).width == 24  # not 96: in registers, gate by gate
     assert all(layout.in_registers(gates, use) for use in layout.uses(gates))
 
 
@@ -131,7 +131,7 @@ def test_a_state_that_only_its_own_units_read_stays_in_registers():
 
 def test_a_state_that_nothing_reads_stays_in_registers():
     layout = layouts(cells.SRU(3, 5, version=2))["infer"]
-    assert layout.state_node(0) is None
+    assert 0 not in layout.state_node
     assert layout.carried == {0, 1}
     assert not layout.state_in_memory(0)
 
@@ -149,15 +149,15 @@ def test_every_node_of_a_random_graph_is_computed_once_after_what_it_needs(seed)
 
 
 def check_order(layout: Layout) -> None:
-    computed = [k for s in layout.segments for k in (*s.products, *s.rest, *s.loose)]
+    computed = [k for s in layout.segments for k in s.nodes]
     assert len(computed) == len(set(computed))
     needed = {k for k, node in enumerate(layout.nodes) if not node.source and node.op != "slice"}
-    assert needed | set(layout.stores) == set(computed)
+    assert needed | set(layout.targets) == set(computed)
     place = {k: i for i, k in enumerate(computed)}
     for k in computed:
         for a in layout.nodes[k].args:
-            root, _ = layout.root(a)
-            assert layout.nodes[root].source or place[root] < place[k] or k in layout.stores
+            root = layout.slice(a).root
+            assert layout.nodes[root].source or place[root] < place[k] or k in layout.targets
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -175,7 +175,7 @@ def test_no_random_graph_reads_what_another_program_has_not_yet_written(seed):
 
 def test_without_barriers_there_would_be_something_to_find():
     layout = layouts(cells.LSTM(3, 5))["infer"]
-    layout.barriers, layout.awaited = set(), {}
+    layout.awaited = {}
     assert unordered(layout)
 
 
@@ -188,24 +188,24 @@ def unordered(layout: Layout) -> list[tuple[int, int]]:
     """(value, user): another program may read it too early, or find it overwritten."""
     steps, found = len(layout.segments), []
 
-    def meet(after: int, until: int) -> bool:
-        return any(number % steps in layout.barriers for number in range(after + 1, until + 1))
+    def barrier(after: int, until: int) -> bool:
+        return any(number % steps in layout.awaited for number in range(after + 1, until + 1))
 
     for k, node in enumerate(layout.nodes):
         if node.op == "slice" or (node.source and node.op != "state"):
             continue
         state = node.op == "state"
-        written = layout.home[layout.graph.next_states[node["index"]] if state else k]
+        written = layout.segment_of[layout.graph.next_states[node["index"]] if state else k]
         for user, start, width in readers(layout, k):
             owners = writers(layout, written, node.width)[start : start + width]
             if owners == consumers(layout, user, width):
                 continue
-            read = layout.home[user] + state * steps
+            read = layout.segment_of[user] + state * steps
             ahead = layout.nodes[user].op == "linear" and k not in layout.awaited.get(
                 read % steps, ()
             )
             again = written + (3 if state else 2) * steps  # so many slots are in the ring
-            if not (meet(written, read - ahead) and meet(read - ahead, again)):
+            if not (barrier(written, read - ahead) and barrier(read - ahead, again)):
                 found.append((k, user))
     return found
 
@@ -213,17 +213,17 @@ def unordered(layout: Layout) -> list[tuple[int, int]]:
 def readers(layout: Layout, k: int) -> Iterator[tuple[int, int, int]]:
     """(user, start, width): who reads which numbers of a node."""
     for user, node in enumerate(layout.nodes):
-        if node.op != "slice" or user in layout.stores:
+        if node.op != "slice" or user in layout.targets:
             for a in [user] if node.op == "slice" else node.args:
-                root, start = layout.root(a)
+                root, start, width = layout.slice(a)
                 if root == k:
-                    yield user, start, layout.nodes[a].width
+                    yield user, start, width
 
 
 def writers(layout: Layout, number: int, width: int) -> list[Owner]:
     """For each number of a row who writes it, in a segment."""
     n = layout.segments[number].width
-    if layout.segments[number].whole:
+    if layout.segments[number].replicated:
         return [("all",)] * width
     if not n:
         return [("whole row",)] * width
@@ -234,4 +234,4 @@ def consumers(layout: Layout, user: int, width: int) -> list[Owner]:
     """For each number that a user reads who reads it."""
     if layout.nodes[user].op == "linear":
         return [("all",)] * width
-    return writers(layout, layout.home[user], width)
+    return writers(layout, layout.segment_of[user], width)

@@ -2,7 +2,7 @@
 
 The interpreter runs programs one after the other, so that they read what others have not written
 yet. But no number is written twice in two steps, and a program that is run again reads what was
-written the last time: after as many launches as there are barriers, all is as if they had met.
+written the last time: after as many launches as there are barriers, all is as if they had waited.
 """
 
 import sys
@@ -17,8 +17,9 @@ from metarnn import Cell, Map, Recurrent, cells, hyper
 from metarnn.bench.cells import random_graph as random_cell
 from metarnn.engines.plan import plan_loop
 from metarnn.engines.triton import kernel, tiling
+from metarnn.engines.triton.chunks import Chunks
 from metarnn.engines.triton.loops import loop_kernels
-from metarnn.engines.triton.program import Group, Program
+from metarnn.engines.triton.program import ProductGroup, Program
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
 from tests.helpers.cases import EVERY, LINEAR
@@ -28,35 +29,35 @@ from tests.helpers.random_graphs import random_graph
 
 pytestmark = [
     pytest.mark.medium,
-    pytest.mark.skipif(interpreter.ON_GPU, reason="on a GPU programs meet"),
+    pytest.mark.skipif(interpreter.ON_GPU, reason="on a GPU programs wait"),
     # What is read before it is written may be any number.
     pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning"),
 ]
 PROGRAMS, STEPS = 3, 2  # scratch has a slot for each of two steps
 
 
-def in_pieces(group: Group, found: tiling.Tiling) -> tiling.Chunks:
+def in_pieces(group: ProductGroup, found: tiling.Tiling) -> Chunks:
     """The same sums, not all at once."""
     c = found.chunks[group.number]
     chunk, inner, parts = 16, group.inner, 1
     if c.partial:
-        chunk, inner, parts = max(16, found.columns(group)), c.inner, 2
-    return replace(c, chunk=chunk, inner=-(-inner // chunk) * chunk, held=False, parts=parts)
+        chunk, inner, parts = max(16, found.share.columns(group)), c.inner, 2
+    return replace(c, chunk=chunk, inner=-(-inner // chunk) * chunk, resident=False, parts=parts)
 
 
 def launches(program: Program) -> int:
-    return 1 + STEPS * (1 + program.barriers)
+    return 1 + STEPS * (1 + program.exchanges)
 
 
 @pytest.fixture(params=["", "pieces", "partial", "streamed"])
 def shared(device, request, monkeypatch):
     """Kernels whose work is shared by programs that never wait, each launched many times."""
-    from metarnn.engines.triton import exchange
+    from metarnn.engines.triton import synchronization
 
-    once, as_they_are = kernel.Kernel._run, kernel.room_for
+    once, as_they_are = kernel.Kernel._run, kernel.allocate
 
     def prepared(self, launch, case, arrays, *rest):
-        monkeypatch.setattr(kernel, "room_for", lru_cache(as_they_are))
+        monkeypatch.setattr(kernel, "allocate", lru_cache(as_they_are))
         for (kind, _), array in arrays.items():  # another test may have left what this one needs
             if kind in ("state", "scratch"):
                 array.fill_(torch.nan)
@@ -66,18 +67,18 @@ def shared(device, request, monkeypatch):
                     arrays[kind, name].zero_()
             once(self, launch, case, arrays, *rest)
 
-    def tile(program, batch, size, processors, room=1.0):
+    def tile(program, batch, weight_bytes, sm_count, budget=1.0):
         partial = request.param in ("partial", "streamed")
-        found = interpreter.shared(program, batch, size, PROGRAMS, room, partial)
+        found = interpreter.shared(program, batch, weight_bytes, PROGRAMS, budget, partial)
         cut = {"streamed": True, "pieces": False}.get(request.param)  # sums of this kind
         pairs = zip(program.groups, found.chunks, strict=True)
         chunks = (
-            in_pieces(g, found) if c.partial is cut and not g.at_hand else c for g, c in pairs
+            in_pieces(g, found) if c.partial is cut and not g.in_registers else c for g, c in pairs
         )
         return replace(found, chunks=tuple(chunks))
 
-    monkeypatch.setattr(exchange, "arrive", lambda counter, alone: None)
-    monkeypatch.setattr(exchange, "wait", lambda counter, target, fine, alone: fine)
+    monkeypatch.setattr(synchronization, "barrier_arrive", lambda counter, single: None)
+    monkeypatch.setattr(synchronization, "barrier_wait", lambda counter, target, ok, single: ok)
     monkeypatch.setattr(kernel.Kernel, "_run", prepared)
     monkeypatch.setattr(kernel, "tile", tile)
     loop_kernels.cache_clear()

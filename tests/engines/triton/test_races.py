@@ -5,7 +5,7 @@ addresses they read and write, and where they meet, does not depend on any numbe
 of that follows every race there could be.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from metarnn import Cell, cells, hyper
-from metarnn.engines.triton import kernel, scan, sums, tiling
+from metarnn.engines.codegen.statements import If
+from metarnn.engines.triton import kernel, product_text, scan, tiling
 from metarnn.engines.triton.emit import Emitter
 from metarnn.engines.triton.layout import Layout
 from metarnn.engines.triton.loops import loop_kernels
+from metarnn.engines.triton.statements import BarrierWait
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
 from tests.helpers.cases import EVERY, LINEAR, make, randn, random_state
@@ -35,8 +37,8 @@ PROGRAMS, STEPS = 3, 5  # more steps than a ring of states has slots
 class Access:
     program: int
     value: bytes | None  # what is written
-    arrived: int  # how often the program had told the others that it is there,
-    awaited: int  # for how many of these meetings it had waited until all are there,
+    arrived: int  # how often the program had arrived at a barrier,
+    awaited: int  # for how many of these barriers it had waited,
     phase: int  # and how often its own threads had waited for one another
 
 
@@ -106,7 +108,7 @@ def _ordered(a: Access, b: Access) -> bool:
         return True
     if a.program == b.program:  # which of its threads it is we do not know
         return a.phase != b.phase
-    if a.program // PROGRAMS != b.program // PROGRAMS:  # of two groups, which never meet
+    if a.program // PROGRAMS != b.program // PROGRAMS:  # of two groups, which share no barrier
         return False
     return b.awaited > a.arrived or a.awaited > b.arrived
 
@@ -116,11 +118,11 @@ def record(device, request, monkeypatch):
     """A record of kernels that hand out partial sums, if so asked, wherever they can."""
     from triton.runtime.interpreter import InterpreterBuilder, interpreter_builder
 
-    from metarnn.engines.triton import exchange
+    from metarnn.engines.triton import synchronization
 
     record, summed = Record(), getattr(request, "param", False)
     load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
-    start, prepare, scan_all = kernel._start, kernel.Kernel._run, scan.Scan.__call__
+    start, prepare, scan_all = kernel.start, kernel.Kernel._run, scan.Scan.__call__
 
     def create_masked_load(self, pointers, mask, *rest):
         record.access(self.grid_idx[0], pointers, mask)
@@ -133,17 +135,17 @@ def record(device, request, monkeypatch):
     def create_barrier(self):
         record.now(self.grid_idx[0]).phase += 1
 
-    def arrive(counter, alone):
+    def arrive(counter, single):
         now = record.now(interpreter_builder.grid_idx[0])
         now.phase += 1
         now.arrived += 1
 
-    def wait(counter, target, fine, alone):
+    def wait(counter, target, ok, single):
         now = record.now(interpreter_builder.grid_idx[0])
         now.awaited = int(np.max(target.handle.data)) // PROGRAMS
         assert now.awaited <= now.arrived, "a program waits for itself"
         now.phase += 1
-        return fine
+        return ok
 
     def started(*arguments):
         start(*arguments)
@@ -156,19 +158,19 @@ def record(device, request, monkeypatch):
 
     def scanned(self, *arguments, **options):
         scan_all(self, *arguments, **options)
-        record.programs = {}  # a number that is told there is its own signal: nobody meets
+        record.programs = {}  # a value that is published there is its own signal
 
-    def tile(program, batch, size, processors, room=1.0):
-        if not program.barriers and not program.groups:
-            return tiling.tile(program, batch, size, 8, room)
-        return interpreter.shared(program, batch, size, PROGRAMS, room, summed)
+    def tile(program, batch, weight_bytes, sm_count, budget=1.0):
+        if not program.exchanges and not program.groups:
+            return tiling.tile(program, batch, weight_bytes, 8, budget)
+        return interpreter.shared(program, batch, weight_bytes, PROGRAMS, budget, summed)
 
     monkeypatch.setattr(InterpreterBuilder, "create_masked_load", create_masked_load)
     monkeypatch.setattr(InterpreterBuilder, "create_masked_store", create_masked_store)
     monkeypatch.setattr(InterpreterBuilder, "create_barrier", create_barrier)
-    monkeypatch.setattr(exchange, "arrive", arrive)
-    monkeypatch.setattr(exchange, "wait", wait)
-    monkeypatch.setattr(kernel, "_start", started)
+    monkeypatch.setattr(synchronization, "barrier_arrive", arrive)
+    monkeypatch.setattr(synchronization, "barrier_wait", wait)
+    monkeypatch.setattr(kernel, "start", started)
     monkeypatch.setattr(kernel.Kernel, "_run", prepared)
     monkeypatch.setattr(kernel, "tile", tile)
     monkeypatch.setattr(scan.Scan, "__call__", scanned)
@@ -188,7 +190,7 @@ def run(cell: Cell, batch: int = 2, **call: Any) -> None:
     torch.cat([value.flatten() for value in leaves(layer(x, state, **call))]).sum().backward()
 
 
-# Scans are not recorded: their programs never meet, see `chain`.
+# Scans are not recorded: their programs have no barrier, see `lookback`.
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in LINEAR])
 def test_no_cell_has_a_race(name, record):
     run(EVERY[name])
@@ -224,13 +226,19 @@ def test_no_layer_that_writes_weights_has_a_race(form, context, record):
 
 @pytest.mark.slow
 def test_the_record_shows_a_race_where_nobody_waits_for_the_first_state(record, monkeypatch):
-    finish = Emitter._finish
+    exchange = Emitter._first_exchange
 
     def hasty(self):
-        del self.first_meeting[2:]
-        finish(self)
+        return without_waits(exchange(self))
 
-    monkeypatch.setattr(Emitter, "_finish", hasty)
+    def without_waits(block):
+        kept = (each for each in block if not isinstance(each, BarrierWait))
+        return tuple(
+            replace(each, otherwise=without_waits(each.otherwise)) if isinstance(each, If) else each
+            for each in kept
+        )
+
+    monkeypatch.setattr(Emitter, "_first_exchange", hasty)
     run(WRITTEN["hyperlstm"])
     assert record.races
 
@@ -285,11 +293,11 @@ def test_no_layer_whose_programs_have_parts_of_sums_has_a_race(record):
 def test_the_record_shows_a_race_where_sums_of_two_steps_lie_in_one_place(
     name, record, monkeypatch
 ):
-    apart = sums._place
+    apart = product_text.partial_sums
 
     def in_one_place(group, array):
         return apart(group, array).replace("s64 % 2", "s64 * 0")
 
-    monkeypatch.setattr(sums, "_place", in_one_place)
+    monkeypatch.setattr(product_text, "partial_sums", in_one_place)
     run(EVERY[name])
     assert record.races

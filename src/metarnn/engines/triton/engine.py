@@ -86,7 +86,7 @@ class TritonEngine(FusedEngine):
         return projected_call(self, *_sized(plan, steps, batch, dtype, state))
 
     def describe(self, request: Request) -> tuple[str, ...]:
-        from metarnn.engines.triton.words import describe
+        from metarnn.engines.triton.describe import describe
 
         return describe(request)
 

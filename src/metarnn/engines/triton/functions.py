@@ -7,7 +7,7 @@
 import triton
 import triton.language as tl
 
-from metarnn.engines.triton import interpreted
+from metarnn.engines.triton.engine import interpreted
 
 INTERPRETED = tl.constexpr(interpreted())
 LOG2_E = tl.constexpr(1.4426950408889634)

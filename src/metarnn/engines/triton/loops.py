@@ -45,15 +45,15 @@ class LoopKernels:
 
     @cached_property
     def infer(self) -> Kernel | Scan:
-        return _kernel(self.graphs.infer, kept=frozenset(self.plan.shared.values()))
+        return self._kernel(self.graphs.infer, kept=frozenset(self.plan.shared.values()))
 
     @cached_property
     def train(self) -> Kernel | Scan:
-        return _kernel(self.graphs.train, kept=frozenset(range(len(self.graph.states))))
+        return self._kernel(self.graphs.train, kept=frozenset(range(len(self.graph.states))))
 
     @cached_property
     def backward(self) -> Kernel | Scan:
-        return _kernel(self.graphs.backward.graph, backward=True)
+        return self._kernel(self.graphs.backward.graph, backward=True)
 
     def of(self, gradient: bool) -> dict[str, Kernel | Scan]:
         """The kernels of a call, with gradients or without."""
@@ -61,13 +61,13 @@ class LoopKernels:
             return {"forward": self.train, "backward": self.backward}
         return {"forward": self.infer}
 
-
-def _kernel(
-    graph: Graph, *, backward: bool = False, kept: frozenset[int] = frozenset()
-) -> Kernel | Scan:
-    if scannable(graph):
-        return Scan(graph, backward=backward, kept=kept)
-    return Kernel(emit(graph, backward=backward, kept=kept))
+    def _kernel(
+        self, graph: Graph, *, backward: bool = False, kept: frozenset[int] = frozenset()
+    ) -> Kernel | Scan:
+        name = f"{self.plan.name}_{'backward' if backward else 'forward'}" if self.plan.name else ""
+        if scannable(graph):
+            return Scan(graph, name=name, backward=backward, kept=kept)
+        return Kernel(emit(graph, name=name, backward=backward, kept=kept))
 
 
 @lru_cache(maxsize=512)

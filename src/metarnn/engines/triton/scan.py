@@ -1,9 +1,9 @@
 """A step that is linear in its state: nobody waits for another, and time may be split as well.
 
-s_t = a_t s_{t-1} + b_t. A program walks through time with some units of one sequence. Where
+s_t = a_t s_{t-1} + b_t. A program goes through time with some units of one sequence. Where
 sequences and units are too few to keep a GPU busy, time is cut into segments. A program then reads
-all of its segment at once, works out a and b, tells those after it what they do to a state, and
-when those before it have told theirs, goes through its segment from the state where that begins.
+all of its segment at once, works out a and b, publishes what they do to a state, and when those
+before it have published theirs, goes through its segment from the state where that begins.
 """
 
 from __future__ import annotations
@@ -15,20 +15,33 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from metarnn.engines.triton import chain
+from metarnn.engines.plan import Key
 from metarnn.engines.triton.engine import interpreted
-from metarnn.engines.triton.kernel import announce, current, first_launch, function, processors
-from metarnn.engines.triton.program import Key, Program, power
-from metarnn.engines.triton.walk import Walk
+from metarnn.engines.triton.program import Program, StateArray, next_power_of_2
+from metarnn.engines.triton.runtime import (
+    current,
+    first_launch,
+    function,
+    sm_count,
+    warn_if_long,
+)
+from metarnn.engines.triton.scan_source import ScanSource
 from metarnn.graph import Graph, Node, NotAffine, affine
 
 if TYPE_CHECKING:
     from metarnn.engines.triton.loops import CallShape
 
 UNITS = 128  # of a program that goes through all of time, with two warps
-CHAINED_UNITS = 64  # of one that has a segment, with a warp for each of its rows
-REGISTERS = 128  # of a thread of it, so that four programs fit on a processor
-BUSY = 1024  # threads that keep a processor's memory busy
+SEGMENT_UNITS = 64  # of one that has a segment, with a warp for each of its rows
+ROWS = 4  # parts of a segment
+REGISTERS = 128  # of a thread of it, so that four programs fit on an SM
+BUSY = 1024  # threads that keep an SM's memory busy
+
+
+def lookback(segments: int) -> int:
+    """How many summaries each row of a segment reads. Few are less to read; of many, fewer states
+    follow one another."""
+    return 2 if segments <= 64 else 4
 
 
 def scannable(graph: Graph) -> bool:
@@ -40,7 +53,7 @@ def scannable(graph: Graph) -> bool:
         widths |= {node.width} if node.elementwise else set()
     if any(nodes[a].op == "join" for node in nodes for a in node.args):
         return False
-    if any(node.op == "slice" and not _read(nodes, node.args[0]) for node in nodes):
+    if any(node.op == "slice" and not _in_memory(nodes, node.args[0]) for node in nodes):
         return False
     joined = {a for node in nodes if node.op == "join" for a in node.args}
     results = {k for k in graph.results if nodes[k].op != "join"} | joined
@@ -54,7 +67,7 @@ def scannable(graph: Graph) -> bool:
     return True
 
 
-def _read(nodes: tuple[Node, ...], k: int) -> bool:
+def _in_memory(nodes: tuple[Node, ...], k: int) -> bool:
     """Whether a row, or the one that it is a part of, is read from memory."""
     while nodes[k].op == "slice":
         k = nodes[k].args[0]
@@ -64,73 +77,95 @@ def _read(nodes: tuple[Node, ...], k: int) -> bool:
 class Scan:
     """The kernel of a graph's loop; called like a `Kernel`."""
 
-    def __init__(self, graph: Graph, *, backward: bool, kept: frozenset[int]) -> None:
-        walk = Walk(graph, backward=backward, kept=kept)
-        self.width, self.steps, self.span = walk.width, walk.steps, walk.span
-        self.sources = walk.sources
-        self._states = len(graph.states)
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        name: str = "",
+        backward: bool = False,
+        kept: frozenset[int] = frozenset(),
+    ) -> None:
+        source = ScanSource(graph, name=name, backward=backward, kept=kept)
+        self.width, self.steps, self.span = source.width, source.steps, source.span
+        self.graph = graph
         self._launched = False
+        widths = {name: graph.nodes[k].width for name, k in graph.outputs.items()}
         self.program = Program(
-            source=walk.source,
-            arrays=tuple(walk.arrays),
-            widths=(walk.width,),
-            outputs={n: graph.nodes[graph.outputs[n]].width for n in walk.outputs},
-            aliases=walk.aliases,
-            sums={n: graph.nodes[graph.outputs[n]].width for n in walk.sums},
-            states=tuple((n, i in kept, False) for i, n in enumerate(graph.states)),
+            name=name or "scan",
+            source=source.text,
+            arrays=source.arguments.keys,
+            widths=(source.width,),
+            outputs={name: widths[name] for name in source.outputs},
+            aliases=source.aliases,
+            sums={name: widths[name] for name in source.sums},
+            states=tuple(StateArray(n, i in kept, False) for i, n in enumerate(graph.states)),
         )
 
-    def __call__(
-        self,
-        arrays: Mapping[Key, Tensor],
-        size: CallShape,
-        full: frozenset[int],
-    ) -> None:
+    @cached_property
+    def sources(self) -> dict[Key, int]:
+        """The widths of the arrays that are read."""
+        return {
+            (kind, name): self.graph.nodes[self.graph.named(kind)[name]].width
+            for kind, name in self.program.arrays
+            if kind in ("input", "context", "vector")
+        }
+
+    @cached_property
+    def function(self) -> Any:
+        """The kernel function, made of its source when it is first needed."""
+        return function(self.program.name, self.program.source)
+
+    def __call__(self, arrays: Mapping[Key, Tensor], size: CallShape, full: frozenset[int]) -> None:
         """Run all steps."""
         steps, batch, device = size.steps, size.batch, size.device
         if not batch:
             return
-        chained = steps > self.span and self._too_few(batch, processors(device))
-        span, fixed, options = self.way(steps, chained=chained)
+        in_segments = steps > self.span and self._idle(batch, sm_count(device))
+        span, constants, options = self.launch_options(steps, in_segments=in_segments)
         segments = -(-steps // span)
         sums = {
             name: torch.empty(segments, batch, width, dtype=torch.float32, device=device)
             for name, width in self.program.sums.items()
         }
-        given = {**arrays, **{("sum", name): total for name, total in sums.items()}}
-        pointers = [given[key] for key in self.program.arrays]
-        told = pointers[0]
-        if chained:
-            told = chain.untold(self._states, self.width, segments, batch, device)
-        programs = segments * batch * -(-self.width // fixed["UNITS"])
+        arrays_and_sums = {**arrays, **{("sum", name): each for name, each in sums.items()}}
+        pointers = [arrays_and_sums[key] for key in self.program.arrays]
+        summaries = self._summaries(segments, batch, device) if in_segments else pointers[0]
+        programs = segments * batch * -(-self.width // constants["UNITS"])
         if not self._launched:
-            announce(self.program.source)
+            warn_if_long(self.program.source)
         with first_launch(self._launched), current(device):
-            self.loop[programs,](*pointers, told, steps, batch, span, **fixed, **options)
+            self.function[programs,](
+                *pointers, summaries, steps, batch, span, **constants, **options
+            )
         self._launched = True
-        for name, total in sums.items():
-            torch.sum(total, 0, out=arrays["sum", name])
+        for name, each in sums.items():
+            torch.sum(each, 0, out=arrays["sum", name])
 
-    def way(self, steps: int, *, chained: bool) -> tuple[int, dict[str, int], dict[str, int]]:
+    def launch_options(
+        self, steps: int, *, in_segments: bool
+    ) -> tuple[int, dict[str, int], dict[str, int]]:
         """The steps of a segment, the kernel's constants, and options of the compiler."""
-        units = power(self.width)
-        if chained:
-            span, rows = chain.ROWS * self.span, chain.ROWS
-            # No two threads have the same units: one might see what is told later than the other.
-            units = min(max(units, 32), CHAINED_UNITS)
-            fixed = {"UNITS": units, "LOOKS": chain.looks(-(-steps // span))}
+        units = next_power_of_2(self.width)
+        if in_segments:
+            span, rows = ROWS * self.span, ROWS
+            # No two threads have the same units: one might see a summary later than the other.
+            units = min(max(units, 32), SEGMENT_UNITS)
+            constants = {"UNITS": units, "LOOKBACK": lookback(-(-steps // span))}
             options = {"num_warps": rows, "maxnreg": REGISTERS}
         else:
             span, rows = steps, 1
-            fixed = {"UNITS": min(units, UNITS), "LOOKS": 0}
+            constants = {"UNITS": min(units, UNITS), "LOOKBACK": 0}
             options = {"num_warps": 2}
-        fixed |= {"ROWS": rows, "EVEN": steps % (span if chained else self.steps) == 0}
-        return span, fixed, {} if interpreted() else options
+        at_once = span if in_segments else self.steps
+        constants |= {"ROWS": rows, "EVEN": steps % at_once == 0}
+        return span, constants, {} if interpreted() else options
 
-    @cached_property
-    def loop(self) -> Any:
-        return function(self.program.source)
+    def _summaries(self, segments: int, batch: int, device: torch.device) -> Tensor:
+        """Summaries of all segments and groups of them, none published yet."""
+        groups = -(-segments // (ROWS * lookback(segments)))
+        count = len(self.program.states) * (segments + groups) * batch * self.width
+        return torch.full((count,), -1, dtype=torch.int64, device=device)
 
-    def _too_few(self, batch: int, available: int) -> bool:
-        """Whether programs that go through all of time, two units a thread, leave a GPU idle."""
-        return interpreted() or BUSY * available > 3 * batch * self.width // 2
+    def _idle(self, batch: int, sms: int) -> bool:
+        """Whether programs that go through all of time, two units a thread, leave SMs idle."""
+        return interpreted() or BUSY * sms > 3 * batch * self.width // 2

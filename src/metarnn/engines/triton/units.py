@@ -1,379 +1,184 @@
-"""A segment over units as text: values are tiles [BB, U] of a program's units."""
+"""Segments over units: values are tiles of a program's units, [BLOCK_B, UNITS]."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from metarnn.engines.triton import sums
-from metarnn.engines.triton.layout import GATES, Segment
-from metarnn.engines.triton.pack import packed, packed_for_all
-from metarnn.engines.triton.program import SHORTEST, Block, Group, short
-from metarnn.engines.triton.text import FLOAT, expression, indented, number, spread, store
-from metarnn.graph.unrolled import Visit, unrolled
+from metarnn.engines.codegen import statements as s
+from metarnn.engines.codegen.dataflow import Slice
+from metarnn.engines.codegen.ondemand import OnDemand
+from metarnn.engines.triton import statements as t
+from metarnn.engines.triton.addresses import PerSequence
+from metarnn.engines.triton.builder import Builder, Place, elements
+from metarnn.engines.triton.mailboxes import Mailboxes
+from metarnn.engines.triton.prefetch import Prefetch
+from metarnn.engines.triton.products import SegmentProducts
+from metarnn.engines.triton.program import ProductGroup
 
-if TYPE_CHECKING:
-    from metarnn.engines.triton.emit import Emitter
+
+class Phases(NamedTuple):
+    """What a segment does in a step."""
+
+    ready: s.Block = ()  # while it may still have to wait for other programs
+    exchanged: s.Block = ()  # all that other programs wait for
+    deferred: s.Block = ()  # what nobody waits for
 
 
-class Units:
-    """A segment over units: values are tiles [BB, U] of this program's units, or of all units."""
+class Units(OnDemand):
+    """A segment over units. Products of other segments may be scattered from here."""
 
-    def __init__(self, emitter: Emitter, segment: Segment, number: int) -> None:
-        self.e, self.segment, self.number = emitter, segment, number
-        self.layout, self.nodes, self.n = emitter.layout, emitter.nodes, segment.width
-        self.tag = f"{self.n}w" if segment.whole else f"{self.n}"  # ends names of sizes and indices
-        emitter.width(self.n, segment.whole)
-        self.out: list[str] = []
-        self.groups = self._groups()
-        # By the number of a group those that it is computed together with.
-        self.together: dict[int, list[tuple[Units, Group]]] = {}
-        self.done: set[int] = set()
-        self.wanted: list[tuple[Group, int]] = []  # products of what is computed here
+    def __init__(
+        self, kernel: Builder, prefetch: Prefetch, mailboxes: Mailboxes, number: int
+    ) -> None:
+        super().__init__(kernel.layout)
+        self.kernel, self.prefetch, self.mailboxes = kernel, prefetch, mailboxes
+        self.layout, self.values, self.number = kernel.layout, kernel.registers, number
+        self.segment = self.layout.segments[number]
+        self.tile, self.n = self.segment.tile, self.segment.width
+        kernel.tiles[self.tile] = None
+        self.products = SegmentProducts(kernel, mailboxes, number)
+        self.scattered: list[tuple[ProductGroup, int]] = []  # with their arguments
 
-    def pair(self, other: Units) -> None:
-        """Have products computed beside those of another segment that read the same rows."""
-        for i, (group, argument) in enumerate(self.groups):
-            same = [g for g, a in other.groups if a == argument and not (g.whole or g.at_hand)]
-            if same and not group.at_hand and group.beside is None:
-                paired = replace(group, beside=same[0].number)
-                self.groups[i] = paired, argument
-                self.e.groups[group.number] = paired
-                shared = other.together.setdefault(same[0].number, [(other, same[0])])
-                shared.append((self, paired))
-                self.together[group.number] = shared
-
-    def lines(self) -> tuple[list[str], list[str], list[str]]:
-        """What need not wait for others, what they wait for, and what they need not be told of."""
+    def phases(self) -> Phases:
         awaited = self.layout.awaited.get(self.number, set())
-        late = [(g, a) for g, a in self.groups if self.layout.root(a)[0] in awaited]
-        for group, argument in (each for each in self.groups if each not in late):
-            self._product(group, argument)
-        ahead, self.out = self.out, []
-        for group, argument in late:
-            self._product(group, argument)
-        segment = self.segment
-        if segment.whole:
-            self.e.rows |= {k: self.value(k) for k in (*segment.products, *segment.rest)}
-        nodes = (*segment.products, *segment.rest, *segment.loose)
-        stores = [(k, place, waits) for k in nodes for place, waits in self.e.targets(k)]
-        for wanted in self.wanted:
-            self._hand_out(*wanted)
+        groups = self.products.groups
+        late = [each for each in groups if self.flow.slice(each[1]).root in awaited]
+        for each in groups:
+            if each not in late:
+                self.statements += self.products.compute(*each)
+        ready = self.take()
+        for each in late:
+            self.statements += self.products.compute(*each)
+        nodes = self.segment.nodes
+        if self.segment.replicated:
+            self.kernel.replicated |= {k: self.value(k) for k in nodes}
+        targets = [(k, *target) for k in nodes for target in self.kernel.targets(k)]
+        for group, argument in self.scattered:
+            self._scatter(group, argument)
         for k in nodes:
-            for place, turn in self.e.mail.told(k):
-                self._tell(k, place, turn)
-        for k, place, _ in (each for each in stores if each[2]):
-            self._store(k, place, ".cg", f"not ({when})" if (when := self._later(k)) else "")
-        urgent, self.out = self.out, []
-        for k, place, waits in stores:
+            self._publish(k)
+        for k, place, waits in targets:
+            if waits:
+                later = self._stored_later(k)
+                self._store(k, place, True, negated(later) if later else "")
+        exchanged = self.take()
+        for k, place, waits in targets:
             if not waits:
-                self._store(k, place, "")
-            elif (when := self._later(k)) and not self.e.is_scratch(k, place):
-                self._store(k, place, "", when)
+                self._store(k, place, False)
+            elif (later := self._stored_later(k)) and not self._only_exchanged(k, place):
+                self._store(k, place, False, later)
         for k in nodes:
-            for name in self.e.sums(k):
-                self._add(k, name)
-        return ahead, urgent, self.out
+            for kind, name in self.layout.targets.get(k, ()):
+                if kind == "sum":
+                    self._add(k, name)
+        return Phases(ready, exchanged, self.take())
 
-    def _store(self, k: int, place: str, cache: str, when: str = "") -> None:
-        node, n = self.nodes[k], self.n
-        if node.width == 1 != n:
-            self.out.append(store(f"{place} + rb", self.value(k), 0, cache))
-            return
-        found = []
-        for start, value in self._parts(k):
-            address = f"{place} + rb * {node.width} + {start} + u{self.tag}"
-            found.append(store(address, value, self.tag, cache, self._mine()))
-        self.out += [f"if {when}:", *indented(found)] if when else found
+    def take(self) -> s.Block:
+        """The statements since the last time."""
+        taken, self.statements = tuple(self.statements), []
+        return taken
 
-    def _tell(self, k: int, place: str, turn: str) -> None:
-        found = []
-        for start, value in self._parts(k):
-            row = f"rb * {self.nodes[k].width} + {start} + u{self.tag}"
-            tile = spread(value, self.tag)
-            found.append(f"tell({place} + {row}, {tile}, {self._mine()}, {turn})")
-            if self.e.mail.has(k):
-                self.e.mail.begin(k, row, self._mine(), self.tag)
-        when = f"TOLD and not ({unread})" if (unread := self._unread(k)) else "TOLD"
-        self.out += [f"if {when}:", *indented(found)]
+    # Results ------------------------------------------------------------------------------
 
-    def _later(self, k: int) -> str:
-        """The condition under which others need not wait for a node to be stored."""
-        conditions = [self._unread(k), "TOLD" if self.layout.mail else ""]
-        return " or ".join(filter(None, conditions))
+    def _store(self, k: int, place: Place, bypass_l1: bool, when: str = "") -> None:
+        width = self.nodes[k].width
+        single = width == 1 != self.n
+        index = PerSequence() if single else self.tile
+        parts = [(0, self.value(k))] if single else self._tiles(k)
+        stores = [
+            s.Store(elements(place, width, start, index, bypass_l1=bypass_l1), value)
+            for start, value in parts
+        ]
+        self.statements += [s.If(when, tuple(stores))] if when else stores
 
-    def _unread(self, k: int) -> str:
-        """The condition under which others need not wait for a node, since all products of it are
-        handed out. Empty: there is none."""
-        layout, root = self.layout, self.layout.root
-        groups = [group for group, argument in self.wanted if root(argument)[0] == k]
-        handed = {block.product for group in groups for block in group.blocks}
-        if k in self.layout.graph.next_states or any(
-            use.user not in handed and not layout.in_registers(k, use) for use in layout.uses(k)
-        ):
-            return ""
-        return " and ".join(f"PARTIAL{group.number}" for group in groups)
+    def _publish(self, k: int) -> None:
+        for place, step in self.mailboxes.targets(k):
+            stores: list[s.Statement] = []
+            for start, value in self._tiles(k):
+                address = elements(place, self.nodes[k].width, start, self.tile)
+                stores.append(t.Publish(address, value, step))
+                if self.mailboxes.for_own_step(k):
+                    self.mailboxes.clear(k, start, self.tile)
+            name = f"{place.array.removesuffix('_mailbox_ptr')}"
+            when = "the next" if step != "s" else "this"
+            self.statements.append(s.Comment(f"Publish {name} for {when} step."))
+            only = self._only_scattered(k)
+            condition = f"PUBLISH and {negated(only)}" if only else "PUBLISH"
+            self.statements.append(s.If(condition, tuple(stores)))
 
-    def _hand_out(self, group: Group, argument: int) -> None:
-        root, start = self.layout.root(argument)
-        stop = start + self.nodes[argument].width
-        parts = [spread(value, self.tag) for at, value in self._parts(root) if start <= at < stop]
-        self.out += sums.handed_out(group, parts, self._partial(group))
-        ready = sums.untold(group, self._partial(group))
-        self.e.mail.before(f"if PARTIAL{group.number}:\n    {ready}")
-
-    def _partial(self, group: Group) -> str:
-        return self.e.array("partial", str(group.number))
+    def _scatter(self, group: ProductGroup, argument: int) -> None:
+        root, start, width = self.flow.slice(argument)
+        tiles = [value for at, value in self._tiles(root) if start <= at < start + width]
+        array = self.kernel.pointer("partial_sums", group.name)
+        self.statements.append(t.ScatterPartials(group, tuple(tiles), array))
+        self.mailboxes.setup[t.ClearPartials(group, array)] = None
 
     def _add(self, k: int, name: str) -> None:
         """Add a node to its sum over time."""
-        array = self.e.array("sum", name)
-        for start, value in self._parts(k):
-            total = f"total{array[1:]}_{start}"
-            self.e.before.append(f"{total} = tl.zeros((BB, U{self.tag}), tl.float32)")
-            self.out.append(f"{total} += {value}")
-            address = f"{array} + rb * {self.nodes[k].width} + {start} + u{self.tag}"
-            self.e.after.append(store(address, total, self.tag, mask=self._mine()))
+        array, width = self.kernel.pointer("sum", name), self.nodes[k].width
+        for start, value in self._tiles(k):
+            total = s.Value(self.kernel.names.unique(f"sum_{start}_{array.removesuffix('_ptr')}"))
+            self.kernel.before.append(t.Broadcast(total, s.Constant(0.0), self.tile))
+            self.statements.append(s.Accumulate(total, value))
+            address = elements(Place(array, array), width, start, self.tile)
+            self.kernel.after.append(s.Store(address, total))
 
-    def _mine(self) -> str:
-        """Which numbers of a row this program stores."""
-        return f"m{self.tag} & (me == 0)" if self.segment.whole else f"m{self.tag}"
+    def _stored_later(self, k: int) -> str:
+        """The condition under which others do not wait for a node to be stored."""
+        published = "PUBLISH" if self.layout.published else ""
+        return " or ".join(filter(None, [self._only_scattered(k), published]))
 
-    def _parts(self, k: int) -> list[tuple[int, str]]:
+    def _only_scattered(self, k: int) -> str:
+        """The condition under which others do not read a node, since all products of it are
+        scattered. Empty: there is none."""
+        groups = [g for g, argument in self.scattered if self.flow.slice(argument).root == k]
+        scattered = {block.product for group in groups for block in group.blocks}
+        if k in self.layout.graph.next_states or any(
+            use.user not in scattered and not self.layout.in_registers(k, use)
+            for use in self.layout.uses(k)
+        ):
+            return ""
+        return " and ".join(group.constant("PARTIAL") for group in groups)
+
+    def _only_exchanged(self, k: int, place: Place) -> bool:
+        """Whether a place is there only for other programs to read a node at this step."""
+        return str(k) in self.kernel.scratch and place == self.kernel.first_row(k)
+
+    def _tiles(self, k: int) -> list[tuple[int, s.Operand]]:
         """A node as tiles: (where in the row it begins, its value)."""
         node, n = self.nodes[k], self.n
-        if node.op == "join":
-            return [(i * n, self.value(a)) for i, a in enumerate(node.args)]
         if node.op == "linear":
-            return [(start, self._block(k, start)) for start in range(0, node.width, n)]
-        return [(0, self.value(k))]
+            starts = range(0, node.width, n)
+            return [(start, self.values[Slice(k, start, n)]) for start in starts]
+        return [(start, self.value(a)) for start, a in self.flow.parts(k)]
 
-    def _groups(self) -> list[tuple[Group, int]]:
-        """The segment's products, those with the same argument as one, each with its argument."""
-        found: list[tuple[Group, int]] = []
-        arguments: dict[int, list[Block]] = {}
-        for k in self.segment.products:
-            argument, offset = self._argument(k)
-            for start in range(0, self.nodes[k].width, self.n):
-                arguments.setdefault(argument, []).append(self._slice(k, start, offset))
-        for argument, blocks in arguments.items():
-            # More blocks would leave a program too few units of each.
-            for first in range(0, len(blocks), GATES):
-                part = tuple(blocks[first : first + GATES])
-                inner, at_hand = self.nodes[argument].width, self._at_hand(argument)
-                number = len(self.e.groups)
-                tiles = sums.tiles(self.layout, argument, self.number)
-                whole = self.segment.whole
-                root, start = self.layout.root(argument)
-                told = 0 if at_hand else self.layout.told(root)
-                of_all = told > 0 and -(-start // told) * told + told <= start + inner
-                group = Group(number, self.n, inner, part, whole, at_hand)
-                group = replace(group, tiles=tiles, told=told, of_all=of_all)
-                self.e.groups.append(group)
-                found.append((group, argument))
-        return found
+    # Values -------------------------------------------------------------------------------
 
-    def _argument(self, k: int) -> tuple[int, int]:
-        """The rows that a product reads, and from where on.
+    def computes(self, k: int) -> bool:
+        home = self.layout.segment_of.get(k)
+        same = home is not None and self.layout.segments[home].tile == self.tile
+        fits = self.nodes[k].width in (1, self.n)
+        return same and fits and not self.prefetch.has(k, self.tile)
 
-        Of short rows all is read, though a product may need a few: its other weights are 0. So
-        products of several parts of a row are one.
-        """
-        (argument,) = self.nodes[k].args
-        root, start = self.layout.root(argument)
-        few = self.nodes[root].op == "linear" and self.nodes[root].width <= SHORTEST
-        all_read = (few or self._at_hand(root)) and root != argument
-        return (root, start) if all_read else (argument, 0)
+    def source(self, k: int) -> s.Operand:
+        key = self.flow.slice(k)
+        node = self.nodes[key.root]
+        if node.op in ("vector", "context"):
+            return self.kernel.constant(key, self.tile)
+        if self.prefetch.has(k, self.tile):
+            return self.prefetch.value(k, self.tile)
+        whole = key.width == node.width == self.n
+        if node.op == "state" and whole and node["index"] in self.layout.carried:
+            return s.Value(self.kernel.states[node["index"]])
+        place = self.kernel.first_row(key.root)
+        axes, address = self.kernel.read(key, place, self.tile, bypass_l1=True)
+        value = s.Value(self.kernel.variable(key, self.number), axes)
+        self.statements.append(s.Load(value, address))
+        return value
 
-    def _at_hand(self, k: int) -> bool:
-        """Whether all of a node's row is in registers."""
-        home = self.layout.home.get(k)
-        return home is not None and self.layout.segments[home].whole
+    def name(self, k: int) -> str:
+        return self.kernel.variable(self.flow.slice(k), self.tile)
 
-    def _slice(self, k: int, start: int, offset: int) -> Block:
-        node = self.nodes[k]
-        (argument,) = node.args
-        across = self.layout.graph.maps[node["map"]].inputs
-        reads, transposed = self.nodes[argument].width, node.attributes.get("transposed", False)
-        return Block(k, start, node["map"], node["start"], transposed, across, reads, offset)
 
-    def _product(self, group: Group, argument: int) -> None:
-        """A product, and those that are computed together with it, if that is not done yet."""
-        if group.number in self.done:
-            return
-        if group.at_hand:
-            self._weights(group)
-            root, j = self.layout.root(argument)[0], group.number
-            self.out.append(f"d{j} = dot({self._row(root)}, w_{j}, v_{j}, SPLIT)")
-            self.out += self._settled(group)
-            self._results(group, self.out)
-            return
-        together = self.together.get(group.number, [(self, group)])
-        self._computed(group, argument, together)
-        for units, each in together:
-            units.done.add(each.number)
-
-    def _computed(self, group: Group, argument: int, all: list[tuple[Units, Group]]) -> None:
-        """Products of the same rows, read once, in pieces of one size."""
-        j = group.number
-        root, start = self.layout.root(argument)
-        width = self.nodes[root].width
-        rows = "" if self.nodes[root].op == "vector" else f"alike(rb * {width}, PARTS{j}) + "
-        for units, each in all:
-            units._weights(each)
-        mask = f"alike(mb, PARTS{j}) & (k{j} < {group.inner})"
-        # What is told is read at once: in pieces there would be none to multiply while one waits.
-        chunk = f"tl.load(x{j} + k, mask={mask.replace(f'k{j} <', f'k{j} + k <')}, other=0.0, "
-        chunk += 'cache_modifier=".cg").to(DOT)'
-        turn, told, where = "0", "False", f"x{j} = {self.e.place(root)} + {start} + {rows}k{j}"
-        if group.told:
-            mail, turn = self.e.mail.read(root)
-            mail = f"    x{j} = {mail} + {start} + {rows}k{j}"
-            told, where = "TOLD", f"if TOLD:\n{mail}\nelse:\n    {where}"
-        once, before, along, after = [], [], [], []
-        for units, each in all:
-            i, count = each.number, f"U{units.tag} * {each.padded}"
-            once.append(f"    d{i} = dot(r{j}, w_{i}, v_{i}, SPLIT)")
-            before.append(f"    d{i} = nothing(BB, {count}, PARTS{i})")
-            along += [
-                f"        w_{i} = tl.load(p{i} + k)",
-                f"        v_{i} = tl.load(p{i} + l{i} + k) if SPLIT else w_{i}",
-                f"        d{i} += dot(r{j}, w_{i}, v_{i}, SPLIT)",
-            ]
-            after.append(f"d{i} = together(d{i}, PARTS{i})")
-        lines = [
-            where,
-            f"if HELD{j}:",
-            f"    r{j}, fine = read(x{j}, {mask}, {turn}, fine, {told})",
-            f"    r{j} = r{j}.to(DOT)",
-            *once,
-            "else:",
-            *before,
-            f"    for k in range(0, INNER{j}, CHUNK{j}):",
-            f"        r{j} = {chunk}",
-            *along,
-            *after,
-            *(line for units, each in all for line in units._settled(each)),
-        ]
-        if group.tiles:
-            given = [f"d{g.number}, fine = {sums.collected(g, self._partial(g))}" for _, g in all]
-            lines = [f"if PARTIAL{j}:", *indented(given), "else:", *indented(lines)]
-        self.out += lines
-        for units, each in all:
-            units._results(each, self.out)
-
-    def _weights(self, group: Group) -> None:
-        """Where the weights of a product lie; those that are held are loaded once."""
-        j = group.number
-        lines = packed(group, self.e.array, self.tag)
-        if group.tiles:
-            partial = packed_for_all(group, self.e.array)
-            lines = [f"if PARTIAL{j}:", *indented(partial), "else:", *indented(lines)]
-        self.e.fixed |= dict.fromkeys([
-            "\n".join(lines),
-            f"if HELD{j}:",
-            f"    w_{j} = tl.load(p{j})",
-            f"    v_{j} = tl.load(p{j} + l{j}) if SPLIT else w_{j}",
-        ])  # fmt: skip
-
-    def _settled(self, group: Group) -> list[str]:
-        """A result that is not split, brought to how all else lies in registers."""
-        if group.padded > 1:
-            return []
-        j = group.number
-        # Another place for each result: of two loads from one, Triton would keep the earlier.
-        place = f"{self.e.array('pack', '')} + {j}"
-        return [f"d{j} = settled(d{j}, {place}, fine, BB, U{self.tag})"]
-
-    def _row(self, k: int) -> str:
-        """A row that is in registers, as the argument of a product."""
-        width = self.nodes[k].width
-        tile = spread(self.e.rows[k], f"{width}w")
-        inside = tile if short(width) == width else f"tl.where(w{width}w, {tile}, 0.0)"
-        return f"{inside}.to(DOT)"
-
-    def _results(self, group: Group, out: list[str]) -> None:
-        """The blocks of a product, each with its bias."""
-        names = self._split(f"d{group.number}", group.padded, out)
-        for name, block in zip(names, group.blocks, strict=False):
-            if self.nodes[block.product]["bias"]:
-                bias = self.e.array("bias", self.nodes[block.product]["map"])
-                term = f"b{block.product}_{block.start}"
-                place = f"{bias} + {block.start} + u{self.tag}"
-                load = f"tl.load({place}, mask=w{self.tag}, other=0.0)"
-                self.e.fixed[f"{term} = {load}.to(tl.float32)"] = None
-                out.append(f"{name} += {term}")
-            self.e.known[block.product, block.start, self.n] = name
-
-    def _split(self, name: str, count: int, out: list[str]) -> list[str]:
-        """The names of the blocks of a product, in order."""
-        if count == 1:
-            return [name]
-        even, odd = f"{name}e", f"{name}o"
-        out.append(f"{even}, {odd} = split2({name}, BB, U{self.tag}, {count // 2})")
-        evens, odds = (self._split(half, count // 2, out) for half in (even, odd))
-        return [half for pair in zip(evens, odds, strict=True) for half in pair]
-
-    def _block(self, k: int, start: int) -> str:
-        return self.e.known[k, start, self.n]
-
-    def value(self, k: int) -> str:
-        """The name of a value, after the lines that compute or load it."""
-        return unrolled(self._visit, k)
-
-    def _visit(self, k: int) -> Visit[str]:
-        node = self.nodes[k]
-        root, start = self.layout.root(k)
-        if node.op == "number":
-            return number(node["value"])
-        kind, width = self.nodes[root].op, node.width
-        if kind in ("vector", "context"):
-            return self.fixed(root, start, width)
-        if self.e.early.has(self, k):
-            return self.e.early.value(self, k)
-        whole = start == 0 and width == self.nodes[root].width == self.n
-        if kind == "state" and whole and self.nodes[root]["index"] in self.layout.carried:
-            return f"s{self.nodes[root]['index']}"
-        if (root, start, width) in self.e.known:
-            name = self.e.known[root, start, width]
-            if not name.startswith("z") or name.endswith(f"_{self.number}"):
-                return name
-        return (yield from self._compute(k, root, start))
-
-    def _compute(self, k: int, root: int, start: int) -> Visit[str]:
-        node = self.nodes[k]
-        here = self.layout.home.get(root)
-        same = here is not None and self.alike(here)
-        if same and node.elementwise and (node.width in (1, self.n)):
-            args: list[str] = []
-            for a in node.args:
-                args.append((yield a))
-            name, text = f"y{k}", expression(node, args, self.nodes)
-        else:  # from memory; the name ends with the segment, since another step may write between
-            name = f"z{root}_{start}_{node.width}_{self.number}"
-            text = self.load(self.e.place(root), root, start, node.width, ".cg")
-        self.e.known[root, start, node.width] = name
-        self.out.append(f"{name} = {text}")
-        return name
-
-    def load(self, place: str, root: int, start: int, width: int, cache: str = "") -> str:
-        row = "" if self.nodes[root].op == "vector" else f" + rb * {self.nodes[root].width}"
-        unit, mask = ("", "mb") if width == 1 != self.n else (f" + u{self.tag}", f"m{self.tag}")
-        if self.nodes[root].op == "vector":
-            mask = f"w{self.tag}" if unit else "None"
-            if not unit:
-                return f"tl.load({place} + {start}){FLOAT}"
-        cached = f', cache_modifier="{cache}"' if cache else ""
-        return f"tl.load({place}{row} + {start}{unit}, mask={mask}, other=0.0{cached}){FLOAT}"
-
-    def fixed(self, root: int, start: int, width: int) -> str:
-        """A value that is the same at all steps, loaded once."""
-        name = f"v{root}_{start}_{width}_{self.tag}"
-        text = self.load(self.e.place(root), root, start, width)
-        self.e.fixed[f"{name} = {text}"] = None
-        return name
-
-    def alike(self, number: int) -> bool:
-        """Whether a segment's values are tiles of the same units."""
-        other = self.layout.segments[number]
-        return (other.width, other.whole) == (self.n, self.segment.whole)
+def negated(condition: str) -> str:
+    return f"not ({condition})" if " " in condition else f"not {condition}"

@@ -38,7 +38,7 @@ class Op:
             written in torch and traced. An adjoint is as wide as the result: what was repeated is
             summed later.
         c: C on vectors; of a whole row a statement on the rows `to` and `x` of n values.
-        triton: Triton on tiles; of a whole row see `engines/triton/rows.py`.
+        triton: Triton on tiles; of a whole row see `engines/triton/printer.py`.
         onnx: the name of ONNX's operation, or a function of its builder and the arguments.
         arity: the number of arguments; -1 for any.
         attributes: their names.

@@ -1,4 +1,4 @@
-"""Programs that tell one another numbers find what one program finds, whoever is quick or slow.
+"""Programs that publish and poll values find what one program finds, whoever is quick or slow.
 
 The interpreter runs programs one after the other. Here each has a thread of its own, one of them
 runs at a time, and which one goes on is drawn by lot whenever a number is read or written.
@@ -17,7 +17,7 @@ import torch
 from metarnn import Cell, Map, cells, hyper
 from metarnn.bench.cells import MGU
 from metarnn.bench.cells import random_graph as random_cell
-from metarnn.engines.triton import kernel, mail, tiling
+from metarnn.engines.triton import kernel, program, runtime, tiling
 from metarnn.engines.triton.loops import loop_kernels
 from metarnn.graph import GraphCell
 from tests.helpers import interpreter
@@ -85,7 +85,7 @@ class Together:
 
 @pytest.fixture(params=["gathered", "summed"])
 def together(device, request, monkeypatch):
-    """Kernels of several programs that tell, and run at the same time."""
+    """Kernels of several programs that publish, and run at the same time."""
     import triton.language as tl
     from triton.runtime.interpreter import (
         GridExecutor,
@@ -95,10 +95,10 @@ def together(device, request, monkeypatch):
         interpreter_builder,
     )
 
-    from metarnn.engines.triton import exchange
+    from metarnn.engines.triton import synchronization
 
     all_of_them = Together(seed=0)
-    told: list[bool] = []
+    published: list[bool] = []
 
     def launch(self, *tensors, **constants):
         scope = _patch_lang(self.fn)
@@ -121,7 +121,7 @@ def together(device, request, monkeypatch):
 
     def patient(name: str) -> Callable[..., Any]:
         """Who looks for something in vain lets others go on."""
-        as_it_is = getattr(exchange, name)
+        as_it_is = getattr(synchronization, name)
 
         def look(*arguments: Any) -> Any:
             found, late = as_it_is(*arguments)
@@ -135,29 +135,29 @@ def together(device, request, monkeypatch):
         all_of_them.switch(0.5)
         return tl.load(counter)
 
-    def tile(program, batch, size, processors, room=1.0):
-        if not program.meets and not program.groups:  # such programs are not shared out so
-            return tiling.tile(program, batch, size, 8, room)
+    def tile(program, batch, weight_bytes, sm_count, budget=1.0):
+        if not program.synchronizes and not program.groups:  # such programs are not shared so
+            return tiling.tile(program, batch, weight_bytes, 8, budget)
         found = interpreter.shared(
-            program, batch, size, PROGRAMS, room, request.param == "summed", True, sequences=4
+            program, batch, weight_bytes, PROGRAMS, budget, request.param == "summed", True, 4
         )
-        told.append(found.told)
+        published.append(found.publish)
         return found
 
     for name in ("create_masked_load", "create_masked_store", "create_atomic_rmw"):
         monkeypatch.setattr(InterpreterBuilder, name, switching(name))
     monkeypatch.setattr(GridExecutor, "__call__", launch)
-    for name in ("_listen", "_added"):
-        monkeypatch.setattr(exchange, name, patient(name))
-    monkeypatch.setattr(exchange, "_look", look)
-    monkeypatch.setattr(exchange, "PATIENCE", 1_000)
+    for name in ("_load_published", "_add_partials"):
+        monkeypatch.setattr(synchronization, name, patient(name))
+    monkeypatch.setattr(synchronization, "_load_acquire", look)
+    monkeypatch.setattr(synchronization, "SPIN_LIMIT", 1_000)
     monkeypatch.setattr(kernel, "tile", tile)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)  # the interpreter is exact anyway
     loop_kernels.cache_clear()
-    yield told
+    yield published
     loop_kernels.cache_clear()
-    _, alarm = kernel._alarm(torch.device("cpu"))
-    stuck, alarm[0] = bool(alarm[0]), 0
+    _, flag = runtime.timeout_flag(torch.device("cpu"))
+    stuck, flag[0] = bool(flag[0]), 0
     assert not stuck, "somebody waited in vain"
 
 
@@ -165,7 +165,7 @@ def agree(cell: Cell) -> None:
     agree_from_a_random_state(cell, 3, STEPS)
 
 
-TOLD = {
+PUBLISHED = {
     "lstm": cells.LSTM(3, 20),
     "peephole": cells.LSTM(3, 20, peephole=True),
     "gru": cells.GRU(3, 20),
@@ -175,12 +175,12 @@ TOLD = {
 }
 
 
-LATER = [pytest.param(name, marks=pytest.mark.slow) for name in TOLD if name != "lstm"]
+LATER = [pytest.param(name, marks=pytest.mark.slow) for name in PUBLISHED if name != "lstm"]
 
 
 @pytest.mark.parametrize("name", ["lstm", *LATER])
-def test_told_numbers_are_what_eager_finds(name, together):
-    agree(TOLD[name])
+def test_published_values_are_what_eager_finds(name, together):
+    agree(PUBLISHED[name])
     assert together == [True, True]
 
 
@@ -213,14 +213,14 @@ MEET = {
     ids=list(MEET),
 )
 @pytest.mark.parametrize("together", ["gathered"], indirect=True)
-def test_they_meet_where_not_all_can_be_told(cell, together):
+def test_there_is_a_barrier_where_not_all_can_be_published(cell, together):
     agree(cell)
     assert not all(together)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in LINEAR])
-def test_all_cells_find_what_eager_finds_told_or_not(name, together):
+def test_all_cells_find_what_eager_finds_published_or_not(name, together):
     agree(EVERY[name])
 
 
@@ -251,7 +251,7 @@ def test_a_program_that_is_two_steps_ahead_of_another_waits_for_it(together):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mogrifier", "lowrank"])
-def test_written_weights_are_told(name, together):
+def test_generated_weights_are_published(name, together):
     if name == "mogrifier":
         agree(hyper.Mogrifier(cells.LSTM(4, 20), rounds=3, rank=2))
     else:
@@ -275,12 +275,12 @@ def test_random_graphs_find_what_eager_finds(seed, together):
 
 @pytest.mark.parametrize("together", ["gathered"], indirect=True)
 def test_with_fewer_slots_they_would_not(together, monkeypatch):
-    from metarnn.engines.triton import exchange
+    from metarnn.engines.triton import synchronization
 
-    monkeypatch.setattr(exchange, "PATIENCE", 30)
-    for module in (mail, kernel):
-        monkeypatch.setattr(module, "SLOTS", 1)
+    monkeypatch.setattr(synchronization, "SPIN_LIMIT", 30)
+    for module in (program, kernel):
+        monkeypatch.setattr(module, "MAILBOX_DEPTH", 1)
     with pytest.raises((AssertionError, RuntimeError)):  # wrong numbers, or waiting in vain
-        agree(TOLD["lstm"])
-    _, alarm = kernel._alarm(torch.device("cpu"))
-    alarm[0] = 0
+        agree(PUBLISHED["lstm"])
+    _, flag = runtime.timeout_flag(torch.device("cpu"))
+    flag[0] = 0

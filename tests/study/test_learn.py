@@ -374,9 +374,11 @@ def test_an_unstable_winner_gives_way_unless_all_are(unstable, kept, tmp_path, m
 
 
 @pytest.mark.medium
-def test_interrupted_then_killed_it_goes_on_to_the_same_end(study, text, tmp_path):
+@pytest.mark.parametrize("place", ["race", "race/GRU/checkpoints"])
+def test_interrupted_then_killed_it_goes_on_to_the_same_end(place, study, text, tmp_path):
+    """Also by a signal that comes while a checkpoint is saved, after the last update of a rung."""
     whole, stopped = study[0], tmp_path / "stopped"
-    said = signalled(text, stopped, stopped / "race", signal.SIGINT)
+    said = signalled(text, stopped, stopped / place, signal.SIGINT)
     assert f"metarnn learn --resume --out {shlex.quote(str(stopped))}" in said
     assert "Traceback" not in said
     checkpoints = stopped / "race" / "GRU" / "checkpoints"
@@ -394,7 +396,7 @@ def signalled(data, out, folder, number, *more):
         time.sleep(0.02)
     process.send_signal(number)
     _, said = process.communicate(timeout=100)
-    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert process.returncode == (130 if number == signal.SIGINT else -number), said
     return said
 
 

@@ -184,7 +184,7 @@ class Runner:
         except (NotFinite, ArithmeticError) as error:
             self.failure = str(error).split(". ")[0]
             return
-        if result.reason == "interrupted":
+        if result.signal:  # it may have come after the last update of this training
             raise Interrupted(result.signal)
 
     def _checks(self, time: float, most: int) -> int:
